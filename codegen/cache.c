@@ -1,0 +1,244 @@
+/*
+ * The kernel cache. Entries live in one table and never move; a bucket is a chain of entry numbers.
+ *
+ * Readers follow a chain without a lock, take a reference by raising `refs` from a value >= 0, and
+ * then compare the spec once more: an entry recycled in between no longer matches, and the reader
+ * goes the slow way. An entry leaves only after `refs` went from 0 to -1, so code with a reference
+ * is never freed. A thread that misses puts a BUSY entry in its place, generates outside the lock,
+ * and wakes those who wait for it.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache.h"
+#include "code.h"
+
+enum { ENTRIES = 8192, BUCKETS = 4096, CHAIN_MAX = 64, CODE_MAX = 16384 };
+enum { EMPTY, BUSY, READY };
+
+struct kernel {
+    kernel_spec spec;
+    atomic_int  refs;  /* -1: nobody may take it */
+    atomic_int  state;
+    atomic_int  next;  /* entry number + 1; 0 ends the chain */
+    kernel_fn   code;
+    uint32_t    bytes;
+    uint64_t    born;
+    void       *debugger_entry;
+};
+
+static struct {
+    pthread_mutex_t  lock;
+    pthread_cond_t   made;
+    atomic_int       bucket[BUCKETS]; /* entry number + 1 */
+    kernel           entry[ENTRIES];
+    int              entries;         /* ever used */
+    int              free_list;       /* entry number + 1 */
+    size_t           kernels, code_bytes, limit;
+    uint64_t         births, generated, evicted;
+    atomic_uint_fast64_t hits;
+    bool             fork_hooked;
+} cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .made = PTHREAD_COND_INITIALIZER, .limit = 4 << 20 };
+
+static unsigned hash(const kernel_spec *s)
+{
+    uint64_t w[2];
+    _Static_assert(sizeof *s == sizeof w, "a spec is hashed and compared as two words");
+    memcpy(w, s, sizeof w);
+    const uint64_t h = (w[0] ^ (w[1] << 29 | w[1] >> 35)) * UINT64_C(0x9e3779b97f4a7c15);
+    return (unsigned)(h >> 52) % BUCKETS;
+}
+
+static bool same(const kernel_spec *a, const kernel_spec *b) { return !memcmp(a, b, sizeof *a); }
+
+/* Without the lock: an entry of this spec with a reference taken, or NULL. */
+static kernel *take(const kernel_spec *s)
+{
+    int e = atomic_load_explicit(&cache.bucket[hash(s)], memory_order_acquire);
+    for (int steps = 0; e && steps < CHAIN_MAX; steps++) {
+        kernel *k = &cache.entry[e - 1];
+        if (atomic_load_explicit(&k->state, memory_order_acquire) == READY && same(&k->spec, s)) {
+            int refs = atomic_load_explicit(&k->refs, memory_order_relaxed);
+            while (refs >= 0 && !atomic_compare_exchange_weak(&k->refs, &refs, refs + 1)) {}
+            if (refs >= 0) {
+                if (atomic_load(&k->state) == READY && same(&k->spec, s)) return k;
+                atomic_fetch_sub(&k->refs, 1);
+            }
+        }
+        e = atomic_load_explicit(&k->next, memory_order_acquire);
+    }
+    return NULL;
+}
+
+/* The rest of this file down to cache_acquire runs with the lock held. */
+
+static kernel *find(const kernel_spec *s)
+{
+    for (int e = atomic_load(&cache.bucket[hash(s)]); e; e = atomic_load(&cache.entry[e - 1].next))
+        if (same(&cache.entry[e - 1].spec, s)) return &cache.entry[e - 1];
+    return NULL;
+}
+
+static void unlink_entry(kernel *k)
+{
+    const int number = (int)(k - cache.entry) + 1;
+    atomic_int *link = &cache.bucket[hash(&k->spec)];
+    while (atomic_load(link) != number) link = &cache.entry[atomic_load(link) - 1].next;
+    atomic_store(link, atomic_load(&k->next));
+    atomic_store(&k->state, EMPTY);
+    atomic_store(&k->next, cache.free_list);
+    cache.free_list = number;
+}
+
+static bool evict_oldest(void)
+{
+    kernel *oldest = NULL;
+    for (int i = 0; i < cache.entries; i++) {
+        kernel *k = &cache.entry[i];
+        if (atomic_load(&k->state) == READY && atomic_load(&k->refs) == 0 && (!oldest || k->born < oldest->born))
+            oldest = k;
+    }
+    int none = 0;
+    if (!oldest || !atomic_compare_exchange_strong(&oldest->refs, &none, -1)) return false;
+    code_unname(oldest->debugger_entry);
+    code_drop((void *)oldest->code, oldest->bytes);
+    cache.code_bytes -= oldest->bytes;
+    cache.kernels--;
+    cache.evicted++;
+    unlink_entry(oldest);
+    return true;
+}
+
+static kernel *new_entry(const kernel_spec *s)
+{
+    if (!cache.free_list && cache.entries == ENTRIES && !evict_oldest()) return NULL;
+    int number = cache.free_list;
+    if (number) cache.free_list = atomic_load(&cache.entry[number - 1].next);
+    else number = ++cache.entries;
+    kernel *k = &cache.entry[number - 1];
+    k->spec = *s;
+    atomic_store(&k->refs, -1);
+    atomic_store(&k->state, BUSY);
+    atomic_int *head = &cache.bucket[hash(s)];
+    atomic_store(&k->next, atomic_load(head));
+    atomic_store(head, number);
+    return k;
+}
+
+static void before_fork(void) { pthread_mutex_lock(&cache.lock); }
+static void after_fork_parent(void) { pthread_mutex_unlock(&cache.lock); }
+static void after_fork_child(void)
+{
+    code_after_fork();
+    for (int i = 0; i < cache.entries; i++) /* their makers do not exist here */
+        if (atomic_load(&cache.entry[i].state) == BUSY) unlink_entry(&cache.entry[i]);
+    pthread_cond_init(&cache.made, NULL);
+    pthread_mutex_unlock(&cache.lock);
+}
+
+static bool enabled(void)
+{
+    if (!cache.fork_hooked) {
+        cache.fork_hooked = true;
+        pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    }
+    return code_allowed();
+}
+
+/* Generates what `k`, a BUSY entry, stands for; lets go of the lock while it does. */
+static bool make(kernel *k)
+{
+    uint8_t buffer[CODE_MAX];
+    const kernel_spec spec = k->spec;
+    size_t bytes = 0;
+    pthread_mutex_unlock(&cache.lock);
+    const octet_status st = gen_kernel(&spec, buffer, sizeof buffer, &bytes);
+    pthread_mutex_lock(&cache.lock);
+    void *code = st ? NULL : code_put(buffer, bytes);
+    while (!st && !code && evict_oldest()) code = code_put(buffer, bytes);
+    if (!code) {
+        unlink_entry(k);
+    } else {
+        char name[KERNEL_NAME];
+        kernel_name(&spec, name);
+        code_name(name, code, bytes);
+        k->debugger_entry = code_debugger_entry(name, code, bytes);
+        k->code = (kernel_fn)code;
+        k->bytes = (uint32_t)bytes;
+        k->born = ++cache.births;
+        cache.code_bytes += bytes;
+        cache.kernels++;
+        cache.generated++;
+        atomic_store(&k->refs, 1);
+        atomic_store(&k->state, READY);
+        while (cache.code_bytes > cache.limit && evict_oldest()) {}
+    }
+    pthread_cond_broadcast(&cache.made);
+    return code != NULL;
+}
+
+kernel *cache_acquire(const kernel_spec *s)
+{
+    kernel *k = take(s);
+    if (k) {
+        atomic_fetch_add_explicit(&cache.hits, 1, memory_order_relaxed);
+        return k;
+    }
+    pthread_mutex_lock(&cache.lock);
+    while ((k = find(s)) && atomic_load(&k->state) == BUSY) pthread_cond_wait(&cache.made, &cache.lock);
+    if (k) atomic_fetch_add(&k->refs, 1); /* under the lock nothing is evicted: refs >= 0 */
+    else if (enabled() && (k = new_entry(s)) && !make(k)) k = NULL;
+    pthread_mutex_unlock(&cache.lock);
+    return k;
+}
+
+void cache_release(kernel *k)
+{
+    if (k) atomic_fetch_sub(&k->refs, 1);
+}
+
+kernel_fn kernel_code(const kernel *k) { return k->code; }
+size_t    kernel_bytes(const kernel *k) { return k->bytes; }
+
+bool cache_enabled(void)
+{
+    pthread_mutex_lock(&cache.lock);
+    const bool yes = enabled();
+    pthread_mutex_unlock(&cache.lock);
+    return yes;
+}
+
+octet_status octet_cache_info(octet_cache_stats *out)
+{
+    octet_cache_stats s = OCTET_CACHE_STATS;
+    size_t size;
+    if (!out) return fail(OCTET_EINVAL, "octet_cache_info: out is NULL");
+    memcpy(&size, out, sizeof size);
+    if (size < 2 * sizeof size || size > 4096)
+        return fail(OCTET_EINVAL, "octet_cache_info: out->size is not set; initialize it with OCTET_CACHE_STATS");
+    pthread_mutex_lock(&cache.lock);
+    s.kernels = cache.kernels;
+    s.code_bytes = cache.code_bytes;
+    s.limit_bytes = cache.limit;
+    s.generated = cache.generated;
+    s.evicted = cache.evicted;
+    s.executable = enabled();
+    for (int i = 0; i < cache.entries; i++)
+        if (atomic_load(&cache.entry[i].state) == READY && atomic_load(&cache.entry[i].refs) > 0) s.in_use++;
+    pthread_mutex_unlock(&cache.lock);
+    s.hits = atomic_load(&cache.hits);
+    s.size = size;
+    memcpy(out, &s, size < sizeof s ? size : sizeof s);
+    return OCTET_OK;
+}
+
+octet_status octet_cache_limit(size_t bytes)
+{
+    if (bytes > CODE_ARENA)
+        return fail(OCTET_EINVAL, "octet_cache_limit: %zu bytes are more than the %d of the arena", bytes, CODE_ARENA);
+    pthread_mutex_lock(&cache.lock);
+    cache.limit = bytes;
+    while (cache.code_bytes > cache.limit && evict_oldest()) {}
+    pthread_mutex_unlock(&cache.lock);
+    return OCTET_OK;
+}

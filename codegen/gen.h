@@ -1,0 +1,108 @@
+/*
+ * What a generated kernel is (its spec), what it is told at each call (its arguments), and what it
+ * promises. One kernel computes one register tile of C over one block of k, and finishes it.
+ *
+ *   acc[rows][cols] = sum over 4 * quads (+ k_tail) values of k of A tile * B panel
+ *                   + the residual of the panel + raw_in, if given
+ *   raw_out given:  raw_out = acc, and nothing else happens (a middle block of k; no k_tail)
+ *   otherwise:      C tile = the epilogue of octet.h's octet_run
+ *
+ * Layouts (a quad is 4 consecutive k; the last one may hold k_tail = 1 .. 3 values instead)
+ *
+ *   A_QUADS   u8   | quad 0: row 0 k0..k3, row 1 k0..k3, ... | quad 1: ... |   tail quad zero-filled
+ *   A_WIDE    u16  the same with each value in 16 bits
+ *   A_PLACE   u8   row i at a + i * lda, k consecutive: A as the caller has it
+ *   B panel   s8   | quad 0: col 0 k0..k3, col 1 k0..k3, ... cols | quad 1: ... | tail: k_tail values a column
+ *   B wide    s16  the same, tail zero-filled (DOT_WS)
+ *
+ * Dots (per quad and row, 8 columns at a time; Zen 4, MAC per cycle for the full tile)
+ *
+ *   DOT_W     always exact: s16 x s16 by vpmaddwd, B widened on load       24.5 (6 x 8)
+ *   DOT_WS    the same on a B panel widened beforehand                     26.2 (6 x 8)
+ *   DOT_T1    vpmaddubsw, then vpmaddwd by ones                            31.5 (8 x 8)
+ *   DOT_T2    two vpmaddubsw added in 16 bits, then vpmaddwd by ones       38.7 (8 x 8)
+ *   DOT_T4    four                                                         42.4 (8 x 8)
+ *   DOT_PLAIN portable C
+ *
+ * T needs the proof that pack.c makes: over T quads, the positive weights of one 16-bit lane, and
+ * the negative ones, each sum to at most 32767 / max(A). Then nothing can saturate.
+ *
+ * Reads of a panel, of A_QUADS and of A_WIDE may pass the end by up to 63 bytes (their owners pad);
+ * those of caller's memory, and all writes, are exact.
+ */
+#ifndef OCTET_GEN_H
+#define OCTET_GEN_H
+
+#include "base.h"
+
+enum { NR = 8, MR_MAX = 8, KERNEL_NAME = 96 };
+
+typedef enum dot_kind { DOT_PLAIN, DOT_W, DOT_WS, DOT_T1, DOT_T2, DOT_T4, DOT_COUNT } dot_kind;
+typedef enum a_form { A_QUADS, A_WIDE, A_PLACE, A_FORMS } a_form;
+
+/* How many quads are added in 16 bits; 0 where nothing is. */
+static inline int dot_quads(dot_kind d) { return d == DOT_T1 ? 1 : d == DOT_T2 ? 2 : d == DOT_T4 ? 4 : 0; }
+
+enum { ZERO_A_NONE, ZERO_A_ONE, ZERO_A_ROWS };
+enum { BIAS_NONE, BIAS_S32, BIAS_F32 };
+
+/* The key of the kernel cache: compared as bytes, so every byte is a field. */
+typedef struct kernel_spec {
+    uint8_t dot, form;
+    uint8_t rows, cols;     /* 1 .. MR_MAX, 1 .. NR                       */
+    uint8_t k_tail;         /* 0 .. 3                                     */
+    uint8_t c;              /* octet_dtype                                */
+    uint8_t zero_a, zero_b; /* ZERO_A_*; 1: B has zero points             */
+    uint8_t scale_a_rows;   /* 1: a scale for each row                    */
+    uint8_t bias;           /* BIAS_*                                     */
+    uint8_t accumulate;     /* 1: add C                                   */
+    uint8_t clamp;          /* 1: s32 or float C is clamped to lo .. hi   */
+    uint8_t unused[4];
+} kernel_spec;
+
+/* Constants that kernels read; see gen_const. */
+typedef struct kernel_const {
+    uint8_t  pick[2][2][4][32]; /* vpshufb: [A_QUADS, A_WIDE][first, second value][k % 4] */
+    uint8_t  tail3[32];         /* vpshufb: 3-byte columns to quads          */
+    uint32_t one[8], round[8], quiet[8]; /* of bf16 rounding                 */
+} kernel_const;
+extern const kernel_const gen_const;
+
+typedef struct kernel_args {
+    /* broadcast to 8 lanes */
+    int32_t zero_a_v[8];
+    float   scale_a_v[8];
+    float   inv_scale_c[8];
+    union { float f[8]; int32_t i[8]; } lo, hi;
+    int32_t zero_c[8];
+
+    const uint8_t *a;
+    int64_t        lda;             /* A_PLACE, in bytes                             */
+    const int8_t  *b;
+    int64_t        quads;
+    const uint16_t *res_k;          /* residual: pairs of k, relative to this block  */
+    const int8_t   *res_w;          /* and 8 pairs of rest weights for each          */
+    int64_t         res_steps;
+    const int32_t *raw_in;          /* rows x 8, or NULL                             */
+    int32_t       *raw_out;
+    void          *c;
+    int64_t        ldc;             /* in bytes                                      */
+    const int32_t *sums;            /* of the panel's columns, zero_b taken into account */
+    const float   *scale_b;         /* 8 each                                        */
+    const int32_t *zero_b;
+    const void    *bias;
+    const int32_t *zero_a;          /* a value for each row of the tile              */
+    const float   *scale_a;
+    const int32_t *row_sums;        /* of A, zero_b only                             */
+    const kernel_const *consts;
+    const kernel_spec  *spec;       /* for DOT_PLAIN, which reads it                 */
+} kernel_args;
+
+typedef void (*kernel_fn)(const kernel_args *);
+
+/* Writes the kernel to `out`. OCTET_EUNSUPPORTED: no such kernel; OCTET_ENOMEM: it does not fit. */
+octet_status gen_kernel(const kernel_spec *, uint8_t *out, size_t room, size_t *bytes);
+/* "u8s8s32-avx2-t2-8x8" */
+void kernel_name(const kernel_spec *, char name[KERNEL_NAME]);
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * A kernel, top to bottom: the loop over k, its tail, the residual, what an earlier block of k left,
+ * and then either the raw sums out (a middle block) or the epilogue. See gen.h for the contract.
+ */
+#include <stdio.h>
+
+#include "format.h"
+#include "gen_parts.h"
+
+#define X8(v) { v, v, v, v, v, v, v, v }
+#define Z 0x80
+/* Picks value r of each 4-byte group (8-byte, of 16-bit values) as the low or high half of a pair. */
+#define QUAD_LO(r) { r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, Z, Z, \
+                     r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, Z, Z }
+#define QUAD_HI(r) { Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, \
+                     Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z }
+#define WIDE_LO(r) { 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, Z, Z, \
+                     2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, Z, Z }
+#define WIDE_HI(r) { Z, Z, 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, \
+                     Z, Z, 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z }
+
+const kernel_const gen_const = {
+    .pick = { { { QUAD_LO(0), QUAD_LO(1), QUAD_LO(2), QUAD_LO(3) }, { QUAD_HI(0), QUAD_HI(1), QUAD_HI(2), QUAD_HI(3) } },
+              { { WIDE_LO(0), WIDE_LO(1), WIDE_LO(2), WIDE_LO(3) }, { WIDE_HI(0), WIDE_HI(1), WIDE_HI(2), WIDE_HI(3) } } },
+    .tail3 = { 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z, 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z },
+    .one = X8(1), .round = X8(0x7fff), .quiet = X8(0x400000),
+};
+
+static bool valid(const kernel_spec *s)
+{
+    const bool wide = s->dot == DOT_W || s->dot == DOT_WS;
+    return s->dot > DOT_PLAIN && s->dot < DOT_COUNT && s->form < A_FORMS && (s->form == A_WIDE) == wide
+        && s->rows >= 1 && s->rows <= (wide ? 6 : MR_MAX) && s->cols >= 1 && s->cols <= NR && s->k_tail < 4
+        && !(s->dot == DOT_WS && s->k_tail) && format_of((octet_dtype)s->c);
+}
+
+octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t *bytes)
+{
+    assembler as;
+    if (!valid(s)) return OCTET_EUNSUPPORTED;
+    asm_begin(&as, out, room);
+    const label no_tail = asm_label(&as), no_raw_in = asm_label(&as), epilogue = asm_label(&as);
+    gen_dot_setup(&as, s);
+    gen_dot_loop(&as, s);
+    if (s->k_tail) { /* only the last block of k has it */
+        op_mem(&as, MOV, 0, R_TMP, 0, ARG(raw_out), 0);
+        op_reg(&as, TEST, 0, R_TMP, 0, R_TMP, 0);
+        asm_jcc(&as, CC_NZ, no_tail);
+        gen_dot_tail(&as, s);
+        asm_place(&as, no_tail);
+    }
+    gen_dot_reduce(&as, s);
+    gen_dot_residual(&as, s);
+
+    op_mem(&as, MOV, 0, R_TMP, 0, ARG(raw_in), 0);
+    op_reg(&as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(&as, CC_Z, no_raw_in);
+    for (int i = 0; i < s->rows; i++) rrm(&as, VPADDD, i, i, at(R_TMP, 32 * i));
+    asm_place(&as, no_raw_in);
+
+    op_mem(&as, MOV, 0, R_TMP, 0, ARG(raw_out), 0);
+    op_reg(&as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(&as, CC_Z, epilogue);
+    for (int i = 0; i < s->rows; i++) rm(&as, VMOVDQU_ST, i, at(R_TMP, 32 * i));
+    op_reg(&as, VZEROUPPER, XMM, 0, 0, 0, 0);
+    op_reg(&as, RET, 0, 0, 0, 0, 0);
+
+    asm_place(&as, epilogue);
+    gen_epilogue(&as, s);
+    op_reg(&as, VZEROUPPER, XMM, 0, 0, 0, 0);
+    op_reg(&as, RET, 0, 0, 0, 0, 0);
+    return asm_finish(&as, bytes);
+}
+
+void kernel_name(const kernel_spec *s, char name[KERNEL_NAME])
+{
+    static const char *const dots[DOT_COUNT] = { "plain", "avx2-w", "avx2-ws", "avx2-t1", "avx2-t2", "avx2-t4" };
+    const format *c = format_of((octet_dtype)s->c);
+    snprintf(name, KERNEL_NAME, "u8s8%s-%s-%dx%d%s%s%s%s%s%s", c ? c->name : "?", s->dot < DOT_COUNT ? dots[s->dot] : "?",
+             s->rows, s->cols, s->form == A_PLACE ? "-place" : "", s->k_tail ? "-tail" : "",
+             s->zero_a || s->zero_b ? "-zp" : "", s->bias ? "-bias" : "", s->accumulate ? "-acc" : "", s->clamp ? "-clamp" : "");
+}

@@ -1,0 +1,408 @@
+/*
+ * Start reading octet here. Every CPU product, of any type, from any view, is these loops round one
+ * kernel call:
+ *
+ *   for a chunk of B's panels            all of them, unless sums must wait for more k
+ *     for a block of mc rows of A        packed, it fills half of L2
+ *       for a block of kc values of k    a B panel of that depth stays in L1
+ *         pack the block of A            as bytes for T dots, in 16 bits for W, as its panels ask
+ *         for each panel of B
+ *           for each tile of rows        kernel: accumulate; on the last block of k, finish
+ *
+ * The dot of a panel is what its proof allows for the largest value of this block of A (proof.c).
+ */
+#include "gemm.h"
+
+#include "mxcsr.h"
+#include "plain.h"
+
+enum {
+    STACK_WORKSPACE = 48 << 10, /* what a run falls back to when no workspace is free         */
+    PAD = 64,                   /* kernels read up to 63 bytes past a packed block            */
+    WIDEN_TILES = 4,            /* widening a panel of B beforehand pays from so many tiles on */
+    PLACE_ROWS = 8,             /* A is read where it lies for so few rows,                   */
+    PLACE_PANELS = 4,           /* or where so few panels read it                             */
+    TASK_MACS = 1 << 18,        /* less work than this is not worth a second thread           */
+    W_DOTS = 1 << DOT_W,
+    T_DOTS = 1 << DOT_T1 | 1 << DOT_T2 | 1 << DOT_T4,
+};
+
+size_t cpu_workspace_bytes(void)
+{
+    const cpu_caches c = cpu_cache_sizes();
+    return (size_t)(min64(max64(c.l2, 256 << 10), 2 << 20) * 3 / 2);
+}
+
+blocking cpu_blocking(const octet_gemm_desc *d, blocking b)
+{
+    const cpu_caches c = cpu_cache_sizes();
+    /* of L1, half for a B panel of bytes (a quarter, widened); k up to it is not split at all */
+    if (!b.kc) b.kc = (int32_t)max64(256, min64(KC_MAX, c.l1d / 2 / NR / 16 * 16));
+    if (!b.mc) b.mc = 1 << 20;
+    if (!b.panels) b.panels = INT64_MAX / 64;
+    (void)d;
+    return b;
+}
+
+/* ---- one task: some rows, some panels ---- */
+
+typedef struct task {
+    const gemm_problem *g;
+    const blob         *blob;
+    const kernel_set   *set;
+    kernel_args         args;
+    int64_t             row0, rows, panel0, panels;
+    int64_t             k, kc, blocks;
+    bool                gathered, wide_source, place, direct, plain;
+    int                 elem;       /* bytes of a value of C */
+    /* carved from the workspace */
+    int64_t             mc, chunk;  /* rows, panels */
+    uint8_t            *lines;      /* gathered A, a row each line_ld               */
+    int64_t             line_ld;
+    uint8_t            *quads, *tile;
+    uint16_t           *wide;
+    int16_t            *panel;      /* widened B, or NULL                           */
+    int32_t            *raw, *row_sums, *zero_rows;
+} task;
+
+static uint8_t *take(uint8_t **at, int64_t bytes)
+{
+    uint8_t *p = *at;
+    *at += round_up(bytes, 64);
+    return p;
+}
+
+/* Divides the workspace. kmax values of k at most are packed together. */
+static void carve(task *t, uint8_t *memory, size_t bytes)
+{
+    const octet_plan *plan = t->g->plan;
+    const unsigned any = t->g->b->dots[0] | t->g->b->dots[1];
+    const int64_t kmax = round_up(min64(t->k, t->kc), 4);
+    const bool t_form = (any & T_DOTS) && !t->wide_source, w_form = (any & W_DOTS) || t->wide_source;
+    const int64_t fixed = MR_MAX * kmax + 16 * PAD;
+    const int64_t packed_row = (t_form || t->plain) * kmax + w_form * 2 * kmax;
+    const int64_t a_row = packed_row + (t->gathered ? (1 + t->wide_source) * kmax : 0) + 8;
+    int64_t avail = (int64_t)bytes - fixed;
+    const int64_t widened = 2 * NR * kmax;
+    const bool widen = w_form && !t->plain && avail >= 4 * widened;
+    if (widen) avail -= widened;
+
+    /* sums that wait for the next block of k get a third */
+    const int64_t raw_share = t->blocks > 1 ? avail / 3 : 0, a_share = avail - raw_share;
+    const int64_t in_l2 = cpu_cache_sizes().l2 / 2 / max64(1, packed_row);
+    int64_t mc = max64(1, min64(min64(a_share / a_row, min64(in_l2, plan->blocks.mc)), t->rows));
+    if (t->blocks > 1) mc = max64(1, min64(mc, raw_share / (4 * NR)));
+    if (mc >= 24) { /* whole tiles of 6 and of 8, and blocks of like size */
+        const int64_t blocks = ceil_div(t->rows, mc / 24 * 24);
+        mc = min64(mc / 24 * 24, round_up(ceil_div(t->rows, blocks), 24));
+    }
+    t->mc = mc;
+    t->chunk = min64(t->panels, plan->blocks.panels);
+    if (t->blocks > 1) t->chunk = max64(1, min64(t->chunk, raw_share / (4 * NR * mc)));
+
+    t->line_ld = kmax;
+    t->tile = take(&memory, MR_MAX * kmax + PAD);
+    t->quads = t_form || t->plain ? take(&memory, mc * kmax + PAD) : NULL;
+    t->wide = w_form ? (uint16_t *)(void *)take(&memory, 2 * mc * kmax + PAD) : NULL;
+    t->lines = t->gathered ? take(&memory, (1 + t->wide_source) * mc * kmax) : NULL;
+    t->row_sums = (int32_t *)(void *)take(&memory, 4 * mc);
+    t->zero_rows = (int32_t *)(void *)take(&memory, 4 * mc);
+    t->panel = widen ? (int16_t *)(void *)take(&memory, widened + PAD) : NULL;
+    t->raw = t->blocks > 1 ? (int32_t *)(void *)take(&memory, 4 * NR * mc * t->chunk) : NULL;
+}
+
+/* Packs rows i0 .. of A in tiles of mr rows: quads, or by way of quads the 16-bit form. */
+static void pack_tiles(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int mr, bool wide, int32_t *sums)
+{
+    const source *a = &t->g->a;
+    const view *v = &a->views[0];
+    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r0 = tile_start(rows, tiles, i);
+        const int n = (int)tile_rows(rows, tiles, i);
+        uint8_t *quads = wide ? t->tile : t->quads + r0 * kq;
+        if (t->gathered)
+            pack_quads(t->lines + r0 * t->line_ld, t->line_ld, 1, n, kn, 0, false, quads);
+        else
+            pack_quads((const uint8_t *)v->base + (i0 + r0) * v->line_stride + k0 * v->k_stride, v->line_stride, v->k_stride,
+                       n, kn, a->flip, false, quads);
+        if (sums) add_line_sums(quads, n, kn, sums + r0);
+        if (wide) widen_u8(quads, n * kq, t->wide + r0 * kq);
+    }
+}
+
+/* A of 16 bits: straight to the wide form. */
+static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int mr, int32_t *sums)
+{
+    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
+    int16_t *lines = (int16_t *)(void *)t->lines;
+    gather_wide(&t->g->a, i0, rows, k0, kn, lines, t->line_ld);
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r0 = tile_start(rows, tiles, i);
+        const int n = (int)tile_rows(rows, tiles, i);
+        for (int64_t p = 0; p < kq; p++)
+            for (int r = 0; r < n; r++)
+                t->wide[r0 * kq + (p / 4 * n + r) * 4 + p % 4] = (uint16_t)(p < kn ? lines[(r0 + r) * t->line_ld + p] : 0);
+    }
+    for (int64_t r = 0; sums && r < rows; r++)
+        for (int64_t p = 0; p < kn; p++) sums[r] = (int32_t)((uint32_t)sums[r] + (uint32_t)lines[r * t->line_ld + p]);
+}
+
+/* Packs the block in the forms its panels ask for; returns the level of A (amax_level). */
+static int pack_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
+{
+    const unsigned *dots = t->g->b->dots;
+    int32_t *sums = t->blob->has_zeros ? t->row_sums : NULL;
+    if (t->wide_source) {
+        pack_wide_source(t, i0, rows, k0, kn, families[DOT_W].mr, sums);
+        return 0;
+    }
+    if (t->gathered) gather_lines(&t->g->a, i0, rows, k0, kn, t->lines, t->line_ld);
+    if (t->plain) {
+        pack_tiles(t, i0, rows, k0, kn, families[DOT_PLAIN].mr, false, sums);
+        return 0;
+    }
+    int level = 0;
+    if (dots[0] != dots[1]) { /* knowing the largest value could help */
+        const view lines = { t->lines, t->line_ld, 1, NULL, NULL };
+        const source packed = { .type = OCTET_U8, .count = 1, .views = &lines };
+        level = t->gathered ? !any_above(&packed, 0, rows, 0, kn, (uint8_t)amax_level[1])
+                            : !any_above(&t->g->a, i0, rows, k0, kn, (uint8_t)amax_level[1]);
+    }
+    if (dots[level] & T_DOTS) {
+        pack_tiles(t, i0, rows, k0, kn, families[DOT_T1].mr, false, sums);
+        sums = NULL;
+    }
+    if (dots[level] & W_DOTS) pack_tiles(t, i0, rows, k0, kn, families[DOT_W].mr, true, sums);
+    return level;
+}
+
+/* ---- tiles out ---- */
+
+static int64_t at_dest(const dest *d, int64_t i, int64_t j)
+{
+    return (d->row_offset ? d->row_offset[i] : i * d->row_stride) + (d->col_offset ? d->col_offset[j] : j * d->col_stride);
+}
+
+typedef struct tile_place { int64_t i0, j0; int rows, cols; } tile_place;
+
+static void move_tile(const dest *d, tile_place p, int elem, char *tile, bool out)
+{
+    for (int i = 0; i < p.rows; i++)
+        for (int j = 0; j < p.cols; j++) {
+            char *c = (char *)d->base + at_dest(d, p.i0 + i, p.j0 + j) * elem, *x = tile + (i * NR + j) * elem;
+            memcpy(out ? c : x, out ? x : c, (size_t)elem);
+        }
+}
+
+static void add_tile(const dest *d, tile_place p, octet_dtype type, const void *tile)
+{
+    for (int i = 0; i < p.rows; i++)
+        for (int j = 0; j < p.cols; j++) {
+            const int64_t at = at_dest(d, p.i0 + i, p.j0 + j);
+            if (type == OCTET_S32) {
+                int32_t *c = (int32_t *)d->base + at;
+                *c = (int32_t)((uint32_t)*c + (uint32_t)d->weight * (uint32_t)((const int32_t *)tile)[i * NR + j]);
+            } else {
+                ((float *)d->base)[at] += (float)d->weight * ((const float *)tile)[i * NR + j];
+            }
+        }
+}
+
+/* One kernel call whose result does not lie as the kernel writes it. */
+static void call_scattered(task *t, kernel_fn fn, tile_place p)
+{
+    _Alignas(32) char tile[MR_MAX * NR * 4];
+    const gemm_problem *g = t->g;
+    const octet_gemm_desc *d = &g->plan->desc;
+    t->args.c = tile;
+    t->args.ldc = NR * t->elem;
+    if (d->flags & OCTET_ACCUMULATE) move_tile(g->dest, p, t->elem, tile, false);
+    fn(&t->args);
+    if (g->dests == 1 && !g->add) move_tile(g->dest, p, t->elem, tile, true);
+    else
+        for (int v = 0; v < g->dests; v++) add_tile(&g->dest[v], p, d->c, tile);
+}
+
+/* ---- the loops ---- */
+
+static kernel_fn kernel_at(const task *t, int dot, bool last_panel, int rows)
+{
+    if (t->plain) return plain_kernel;
+    return kernel_code(atomic_load_explicit(&t->set->at[set_index(dot, t->place, last_panel, rows)], memory_order_acquire));
+}
+
+/* All tiles of one panel over one packed block; p counts from 0 over all of B. */
+static void run_panel(task *t, int64_t p, int64_t i0, int64_t rows, int64_t block, int64_t chunk0, int level)
+{
+    const gemm_problem *g = t->g;
+    const blob *b = t->blob;
+    kernel_args *x = &t->args;
+    const int cols = panel_cols(b->n, p);
+    const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0);
+    const bool last = block + 1 >= t->blocks;
+    int dot = t->plain ? DOT_PLAIN : t->wide_source ? DOT_W : blob_info(b, p).dot[level];
+    const int mr = families[dot].mr;
+    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
+
+    /* the panel */
+    x->b = blob_panel(b, p) + k0 * cols;
+    x->quads = kn / 4;
+    if (dot == DOT_W && t->panel && tiles >= WIDEN_TILES && tile_rows(rows, tiles, tiles - 1) >= families[DOT_WS].min_rows) {
+        widen_panel(x->b, cols, kn, t->panel);
+        x->b = (const int8_t *)t->panel;
+        x->quads = kq / 4;
+        dot = DOT_WS;
+    }
+    const residual_span span = blob_span(b, p, block);
+    x->res_steps = span.steps;
+    x->res_k = (const uint16_t *)(const void *)((const char *)b + b->res_k) + 2 * (size_t)span.first;
+    x->res_w = (const int8_t *)b + b->res_w + 2 * NR * (size_t)span.first;
+
+    /* its columns; the caller's arrays end at n */
+    _Alignas(32) int32_t bias_pad[NR];
+    x->sums = (const int32_t *)(const void *)((const char *)b + b->sums) + NR * p;
+    x->scale_b = b->scales ? (const float *)(const void *)((const char *)b + b->scales) + NR * p : b->scale;
+    x->zero_b = b->zeros ? (const int32_t *)(const void *)((const char *)b + b->zeros) + NR * p : b->zero;
+    if (g->bias) {
+        x->bias = (const char *)g->bias + 4 * NR * p;
+        if (cols < NR) {
+            memcpy(bias_pad, x->bias, 4 * (size_t)cols);
+            memset(bias_pad + cols, 0, 4 * (size_t)(NR - cols));
+            x->bias = bias_pad;
+        }
+    }
+
+    kernel_fn fn = NULL;
+    int fn_rows = 0;
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t r0 = tile_start(rows, tiles, i);
+        const int n = (int)tile_rows(rows, tiles, i);
+        kernel_spec spec;
+        if (t->plain) {
+            spec = plan_spec(g->plan, b->has_zeros, dot, false, cols, n);
+            x->spec = &spec;
+        }
+        if (n != fn_rows) {
+            fn = kernel_at(t, dot, cols < NR, n);
+            fn_rows = n;
+        }
+        if (t->place) x->a = (const uint8_t *)g->a.views[0].base + (i0 + r0) * g->a.views[0].line_stride + k0;
+        else x->a = families[dot].form == A_WIDE ? (const uint8_t *)(t->wide + r0 * kq) : t->quads + r0 * kq;
+        if (t->raw) {
+            int32_t *raw = t->raw + ((p - chunk0) * t->mc + r0) * NR;
+            x->raw_in = block ? raw : NULL;
+            x->raw_out = last ? NULL : raw;
+        }
+        x->zero_a = t->zero_rows + r0;
+        x->row_sums = t->row_sums + r0;
+        x->scale_a = g->scale_a_rows ? g->scale_a_rows + i0 + r0 : NULL;
+        if (t->direct) {
+            x->c = (char *)g->dest->base + ((i0 + r0) * g->dest->row_stride + NR * p) * t->elem;
+            fn(x);
+        } else if (last) {
+            call_scattered(t, fn, (tile_place){ i0 + r0, NR * p, n, cols });
+        } else {
+            fn(x);
+        }
+    }
+}
+
+static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t panel0, int64_t panels, uint8_t *memory, size_t bytes)
+{
+    const octet_plan *plan = g->plan;
+    const blob *b = g->b->blob;
+    task t = { .g = g, .blob = b, .args = g->fixed, .row0 = row0, .rows = rows, .panel0 = panel0, .panels = panels };
+    t.set = &plan->sets[b->has_zeros != 0];
+    t.k = b->k;
+    t.kc = b->kc;
+    t.blocks = max64(1, ceil_div(t.k, t.kc));
+    t.plain = !plan->cpu;
+    t.elem = plan->desc.c == OCTET_U8 || plan->desc.c == OCTET_S8 ? 1 : plan->desc.c == OCTET_F16 || plan->desc.c == OCTET_BF16 ? 2 : 4;
+    t.wide_source = g->a.weights != NULL;
+    t.gathered = !source_is_plain(&g->a);
+    t.direct = g->dests == 1 && !g->add && !g->dest->row_offset && !g->dest->col_offset && g->dest->col_stride == 1;
+    t.args.consts = &gen_const;
+    t.args.raw_in = NULL;
+    t.args.raw_out = NULL;
+    t.args.ldc = g->dest->row_stride * t.elem;
+    t.args.lda = g->a.views[0].line_stride;
+    t.place = !t.plain && !t.gathered && g->a.flip == 0 && g->a.views[0].k_stride == 1
+           && plan_places(plan, b->has_zeros, g->b->dots, b->residual_steps) && (rows <= PLACE_ROWS || panels <= PLACE_PANELS);
+    carve(&t, memory, bytes);
+    const unsigned kept = fp_enter();
+
+    for (int64_t c0 = panel0; c0 < panel0 + panels; c0 += t.chunk)
+        for (int64_t i0 = row0; i0 < row0 + rows; i0 += t.mc) {
+            const int64_t mb = min64(t.mc, row0 + rows - i0), c1 = min64(c0 + t.chunk, panel0 + panels);
+            if (b->has_zeros) memset(t.row_sums, 0, (size_t)mb * 4);
+            for (int64_t i = 0; g->zero_a_rows && i < mb; i++)
+                t.zero_rows[i] = g->zero_a_rows[i0 + i] + (g->a.flip ? 128 : 0);
+            for (int64_t block = 0; block < t.blocks; block++) {
+                const int64_t k0 = block * t.kc;
+                const int level = t.place ? 0 : pack_block(&t, i0, mb, k0, min64(t.kc, t.k - k0));
+                for (int64_t p = c0; p < c1; p++) run_panel(&t, p, i0, mb, block, c0, level);
+            }
+        }
+    fp_leave(kept);
+}
+
+/* ---- threads ---- */
+
+typedef struct split { /* row_tasks x panel_tasks rectangles of C */
+    const gemm_problem *g;
+    int64_t             row_tasks, panel_tasks;
+    uint8_t            *memory;
+    size_t              bytes; /* each */
+} split;
+
+static void one_task(void *arg, size_t i)
+{
+    const split *s = arg;
+    const int64_t r = (int64_t)i / s->panel_tasks, c = (int64_t)i % s->panel_tasks;
+    const int64_t m = s->g->m, panels = panels_of(s->g->b->blob->n);
+    const int64_t r0 = tile_start(m, s->row_tasks, r), c0 = tile_start(panels, s->panel_tasks, c);
+    const int64_t rows = tile_rows(m, s->row_tasks, r), cols = tile_rows(panels, s->panel_tasks, c);
+    if (rows && cols) run_task(s->g, r0, rows, c0, cols, s->memory + i * s->bytes, s->bytes);
+}
+
+static __attribute__((noinline)) void on_the_stack(const gemm_problem *g)
+{
+    _Alignas(64) uint8_t memory[STACK_WORKSPACE];
+    run_task(g, 0, g->m, 0, panels_of(g->b->blob->n), memory, sizeof memory);
+}
+
+/* Rows are split first, while each task keeps several tiles; what is left over splits the panels. */
+static void divide(split *s, int64_t tasks)
+{
+    const int64_t m = s->g->m, panels = panels_of(s->g->b->blob->n);
+    s->row_tasks = tasks;
+    while (s->row_tasks > 1 && (m / s->row_tasks < 4 * MR_MAX || tasks % s->row_tasks)) s->row_tasks--;
+    s->panel_tasks = min64(tasks / s->row_tasks, panels);
+}
+
+void cpu_gemm(const gemm_problem *g)
+{
+    octet_ctx *ctx = g->plan->ctx;
+    const double macs = (double)g->m * (double)g->b->blob->n * (double)max64(1, g->b->blob->k);
+    int64_t tasks = macs < TASK_MACS ? 1 : (int64_t)min64(ctx->threads, (int64_t)(macs / TASK_MACS) + 1);
+    if (g->m == 0 || g->b->blob->n == 0) return;
+    split s = { .g = g, .memory = g->workspace };
+    int slot = -1;
+    if (g->workspace) {
+        while (tasks > 1 && g->workspace_bytes / (size_t)tasks < STACK_WORKSPACE) tasks--;
+        s.bytes = g->workspace_bytes / (size_t)tasks / 64 * 64;
+        if (s.bytes < STACK_WORKSPACE) s.memory = NULL;
+    } else if ((slot = ctx_take_workspace(ctx)) >= 0) {
+        s.memory = atomic_load_explicit(&ctx->memory, memory_order_acquire) + (size_t)slot * ctx->workspace_bytes;
+        s.bytes = ctx->workspace_bytes / (size_t)ctx->threads / 64 * 64;
+    }
+    if (!s.memory) {
+        on_the_stack(g);
+    } else {
+        divide(&s, tasks);
+        if (s.row_tasks * s.panel_tasks == 1) one_task(&s, 0);
+        else ctx_parallel(ctx, (size_t)(s.row_tasks * s.panel_tasks), one_task, &s);
+    }
+    if (slot >= 0) ctx_return_workspace(ctx, slot);
+}

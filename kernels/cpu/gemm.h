@@ -1,0 +1,63 @@
+/* A product as the CPU computes it: views in, destinations out. octet.c fills one in for each run. */
+#ifndef OCTET_GEMM_H
+#define OCTET_GEMM_H
+
+#include "cache.h"
+#include "pack.h"
+#include "plan.h"
+
+/* Where finished values go. Element (i, j) at base + (row_offset ? row_offset[i] : i * row_stride)
+ * + the same for columns. */
+typedef struct dest {
+    void          *base;
+    int64_t        row_stride, col_stride;
+    const int64_t *row_offset, *col_offset;
+    int32_t        weight;
+} dest;
+
+typedef struct gemm_problem {
+    const octet_plan   *plan;
+    const octet_packed *b;
+    int64_t             m;
+    source              a;           /* lines are rows of A                                   */
+    int                 dests;       /* one, weight ignored: C = epilogue. Several, or add: each
+                                        D += weight * epilogue, for s32 and f32               */
+    const dest         *dest;
+    bool                add;
+    kernel_args         fixed;       /* what no tile changes                                  */
+    const int32_t      *zero_a_rows; /* NULL: fixed.zero_a_v                                  */
+    const float        *scale_a_rows;
+    const void         *bias;
+    void               *workspace;   /* NULL: the context's                                   */
+    size_t              workspace_bytes;
+} gemm_problem;
+
+void cpu_gemm(const gemm_problem *);
+
+/* Workspace of one task. */
+size_t cpu_workspace_bytes(void);
+/* kc, mc from the caches, where `b` leaves them 0. */
+blocking cpu_blocking(const octet_gemm_desc *, blocking b);
+
+/* The kernels of a plan, by what selects one at run time. */
+enum { SET_SIZE = DOT_COUNT * 2 * 2 * (MR_MAX + 1) };
+struct kernel_set {
+    atomic_uint       ready; /* bit 2 dot + place: all of these are there */
+    _Atomic(kernel *) at[SET_SIZE];
+};
+static inline int set_index(int dot, bool place, bool last_panel, int rows)
+{
+    return ((dot * 2 + place) * 2 + last_panel) * (MR_MAX + 1) + rows;
+}
+
+/* The spec of a tile of this plan. */
+kernel_spec plan_spec(const octet_plan *, bool zero_b, int dot, bool place, int cols, int rows);
+/* packed->dots, from the blob. */
+void packed_dots(octet_packed *);
+/* A product of any sources and destinations; checks nothing. For tests, and what is built on views. */
+octet_status pack_source(const octet_plan *, const source *b, const octet_quant *, octet_packed **out);
+/* Generates what B of these dots can reach; dots as octet_packed's. False: no room for code. */
+bool plan_generate(const octet_plan *, bool zero_b, const unsigned dots[AMAX_LEVELS], bool has_residual);
+bool plan_places(const octet_plan *, bool zero_b, const unsigned dots[AMAX_LEVELS], bool has_residual);
+
+#endif

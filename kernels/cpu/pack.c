@@ -1,0 +1,271 @@
+/*
+ * A packed B is one blob without pointers:
+ *
+ *   blob | panels | column sums | scales? | zeros? | info? | spans? | rest weights | rest ks | slack
+ *
+ * Sections start on cache lines. Column sums are s32, with k * zero_b subtracted, so that
+ * sum - zero_a * column sum - zero_b * row sum is the product of the shifted operands. They will
+ * also be the checksum row that predicts the row sums of C. Info and spans exist from k = 16 on:
+ * below, one dot for all panels is all that is known, and space is not wasted on it.
+ */
+#include "pack.h"
+
+#include "format.h"
+
+enum { SLACK = 64, INFO_FROM_K = 16 };
+static const char magic[8] = "octetB\1";
+static const uint32_t byte_order = 0x01020304;
+
+/* Where each section starts, but for the residual, whose size depends on the values. */
+typedef struct layout { int64_t panels, sums, scales, zeros, info, spans, rest, blocks; } layout;
+
+static int64_t line_up(int64_t x) { return round_up(x, 64); }
+
+static layout lay_out(int64_t n, int64_t k, int32_t kc, bool scales, bool zeros)
+{
+    const int64_t p = panels_of(n), column = line_up(4 * NR * p);
+    layout l = { 0 };
+    l.blocks = ceil_div(k, kc);
+    l.panels = line_up(sizeof(blob));
+    l.sums = l.panels + line_up(p ? (p - 1) * panel_stride(k) + k * panel_cols(n, p - 1) : 0);
+    int64_t at = l.sums + column;
+    if (scales) { l.scales = at; at += column; }
+    if (zeros) { l.zeros = at; at += column; }
+    if (k >= INFO_FROM_K) {
+        l.info = at;
+        at += line_up(p * (int64_t)sizeof(panel_info));
+        l.spans = at;
+        at += line_up(p * l.blocks * (int64_t)sizeof(residual_span));
+    }
+    l.rest = at;
+    return l;
+}
+
+bool packed_bound(int64_t n, int64_t k, bool zeros_by_column, size_t *bytes)
+{
+    /* 1.15 k n + 8 n + 4096, and 4 n for zero points by column; k n at most 2^59 keeps all sums here in range */
+    int64_t kn;
+    if (!mul_ok(n, k, &kn) || kn > INT64_C(1) << 59 || n > INT64_C(1) << 56 || k > INT64_C(1) << 56) return false;
+    *bytes = (size_t)((kn + kn / 100 * 15 + 8 * n + (zeros_by_column ? 4 * n : 0) + 4096) / 64 * 64);
+    return true;
+}
+
+static uint64_t checksum(const void *memory, size_t bytes)
+{
+    const uint8_t *p = memory;
+    uint64_t lane[4] = { 1, 2, 3, 4 };
+    size_t i = 0;
+    for (; i + 32 <= bytes; i += 32)
+        for (int j = 0; j < 4; j++) {
+            uint64_t w;
+            memcpy(&w, p + i + 8 * (size_t)j, 8);
+            lane[j] = (lane[j] ^ w) * UINT64_C(0x9e3779b97f4a7c15);
+            lane[j] ^= lane[j] >> 29;
+        }
+    uint64_t h = bytes;
+    for (; i < bytes; i++) h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+    for (int j = 0; j < 4; j++) h = (h ^ lane[j]) * UINT64_C(0xbf58476d1ce4e5b9), h ^= h >> 31;
+    return h;
+}
+
+static uint64_t blob_checksum(const blob *b)
+{
+    blob head = *b;
+    head.checksum = 0;
+    return checksum(&head, sizeof head) ^ checksum((const char *)b + sizeof head, b->bytes - sizeof head);
+}
+
+/* ---- packing ---- */
+
+/* Column sums of a panel of s8 quads with a compact tail. */
+static void panel_sums(const int8_t *panel, int cols, int64_t k, int32_t *sum)
+{
+    const int64_t whole = k / 4;
+    const int rest = (int)(k % 4);
+    int32_t acc[4 * NR] = { 0 };
+    if (cols == NR) { /* constant bounds: the compiler's vectors do the rest */
+        for (int64_t q = 0; q < whole; q++)
+            for (int i = 0; i < 4 * NR; i++) acc[i] += panel[4 * NR * q + i];
+    } else {
+        for (int64_t q = 0; q < whole; q++)
+            for (int i = 0; i < 4 * cols; i++) acc[i] += panel[4 * cols * q + i];
+    }
+    for (int j = 0; j < NR; j++) {
+        sum[j] = acc[4 * j] + acc[4 * j + 1] + acc[4 * j + 2] + acc[4 * j + 3];
+        for (int t = 0; j < cols && t < rest; t++) sum[j] += panel[4 * cols * whole + rest * j + t];
+    }
+}
+
+/* Quads of a source that is not plain: gathered a stretch of k at a time. */
+static bool gather_panel(const source *s, int64_t j0, int cols, int64_t k, int8_t *out)
+{
+    enum { STRETCH = 512 };
+    uint8_t bytes[NR * STRETCH];
+    int16_t wide[NR * STRETCH];
+    for (int64_t k0 = 0; k0 < k; k0 += STRETCH) {
+        const int64_t kn = min64(STRETCH, k - k0);
+        gather_lines(s, j0, cols, k0, kn, bytes, STRETCH);
+        if (s->weights) {
+            gather_wide(s, j0, cols, k0, kn, wide, STRETCH);
+            for (int j = 0; j < cols; j++)
+                for (int64_t p = 0; p < kn; p++)
+                    if (wide[j * STRETCH + p] != (int8_t)bytes[j * STRETCH + p]) return false;
+        }
+        pack_quads(bytes, STRETCH, 1, cols, kn, 0, true, (uint8_t *)out + k0 * cols);
+    }
+    return true;
+}
+
+bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant *q, bool search, unsigned cpu,
+            void *memory, size_t *bytes)
+{
+    const layout l = lay_out(n, k, kc, q->scales, q->zeros);
+    const int64_t p = panels_of(n);
+    char *base = memory;
+    blob *head = memory;
+    size_t bound = 0;
+    packed_bound(n, k, q->zeros, &bound);
+
+    memset(base, 0, (size_t)l.panels);
+    memcpy(head->magic, magic, sizeof magic);
+    head->version = BLOB_VERSION;
+    head->order = byte_order;
+    head->n = n;
+    head->k = k;
+    head->kc = kc;
+    head->panels = (uint64_t)l.panels;
+    head->sums = (uint64_t)l.sums;
+    head->scales = (uint64_t)l.scales;
+    head->zeros = (uint64_t)l.zeros;
+    head->info = (uint64_t)l.info;
+    head->spans = (uint64_t)l.spans;
+    head->per_column_scale = q->scales != NULL;
+    head->per_column_zero = q->zeros != NULL;
+    for (int i = 0; i < NR; i++) {
+        head->scale[i] = q->scale == 0.0f ? 1.0f : q->scale;
+        head->zero[i] = q->zero;
+    }
+    head->has_zeros = q->zeros || q->zero;
+    memset(base + l.sums, 0, (size_t)(l.rest - l.sums));
+    if (q->scales) memcpy(base + l.scales, q->scales, (size_t)n * 4);
+    if (q->zeros) memcpy(base + l.zeros, q->zeros, (size_t)n * 4);
+
+    /* whatever the bound leaves is for residuals: 16 bytes of weights and 4 of ks a step */
+    residual rest = { 0 };
+    const int64_t spare = (int64_t)bound - l.rest - 2 * 64 - SLACK;
+    rest.room = search && l.spans && spare > 0 ? (uint32_t)min64(spare / 20, UINT32_MAX / 2) : 0;
+    rest.w = (int8_t *)base + l.rest;
+    rest.k = (uint16_t *)(void *)(base + l.rest + 16 * (int64_t)rest.room);
+
+    int all_peaks[3] = { 0 };
+    int32_t *sums = (int32_t *)(void *)(base + l.sums);
+    for (int64_t j = 0; j < p; j++) {
+        const int cols = panel_cols(n, j);
+        int8_t *panel = (int8_t *)base + l.panels + j * panel_stride(k);
+        if (source_is_plain(b))
+            pack_quads((const uint8_t *)b->views[0].base + j * NR * b->views[0].line_stride, b->views[0].line_stride,
+                       b->views[0].k_stride, cols, k, 0, true, (uint8_t *)panel);
+        else if (!gather_panel(b, j * NR, cols, k, panel))
+            return false;
+        if (j + 1 < p) memset(panel + NR * k, 0, (size_t)(panel_stride(k) - NR * k)); /* the gap up to the cache line */
+        panel_sums(panel, cols, k, sums + NR * j);
+        for (int c = 0; c < cols; c++) {
+            const int32_t zero = q->zeros ? q->zeros[NR * j + c] : q->zero;
+            sums[NR * j + c] = (int32_t)((uint32_t)sums[NR * j + c] - (uint32_t)k * (uint32_t)zero);
+        }
+        int peak[3];
+        if (!l.info || !search) {
+            panel_peaks(panel, cols, k, peak);
+            for (int i = 0; i < 3; i++) all_peaks[i] = peak[i] > all_peaks[i] ? peak[i] : all_peaks[i];
+        }
+        if (!l.info) continue;
+        panel_info *info = (panel_info *)(void *)(base + l.info) + j;
+        residual_span *spans = (residual_span *)(void *)(base + l.spans) + j * l.blocks;
+        if (search) *info = prove_panel(panel, cols, k, kc, cpu, &rest, spans);
+        else
+            for (int level = 0; level < AMAX_LEVELS; level++)
+                info->dot[level] = (uint8_t)proven_dot(peak, amax_level[level], cpu);
+    }
+    for (int level = 0; level < AMAX_LEVELS; level++)
+        head->dot[level] = (uint8_t)proven_dot(all_peaks, amax_level[level], cpu);
+    /* the end of the last panel, and its gap */
+    if (p) {
+        const int64_t end = l.panels + (p - 1) * panel_stride(k) + k * panel_cols(n, p - 1);
+        memset(base + end, 0, (size_t)(l.sums - end));
+    }
+    head->residual_steps = rest.steps;
+    head->res_w = (uint64_t)l.rest;
+    head->res_k = (uint64_t)line_up(l.rest + 16 * (int64_t)rest.steps);
+    uint16_t *ks = (uint16_t *)(void *)(base + head->res_k);
+    memmove(ks, rest.k, 4 * (size_t)rest.steps);
+    memset(base + l.rest + 16 * (int64_t)rest.steps, 0, (size_t)head->res_k - (size_t)l.rest - 16 * (size_t)rest.steps);
+    const int64_t end = (int64_t)head->res_k + 4 * (int64_t)rest.steps;
+    head->bytes = (uint64_t)line_up(end + SLACK);
+    memset(base + end, 0, (size_t)((int64_t)head->bytes - end));
+    if (search) head->checksum = blob_checksum(head);
+    *bytes = (size_t)head->bytes;
+    return true;
+}
+
+/* ---- loading ---- */
+
+const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k, bool *corrupt)
+{
+    const blob *b = memory;
+    *corrupt = false;
+    if (bytes < sizeof *b || b->bytes > bytes) return "it is truncated";
+    if (memcmp(b->magic, magic, sizeof magic)) return "it is no packed operand";
+    if (b->version != BLOB_VERSION) return "it is of another version";
+    if (b->order != byte_order) return "it is of the other byte order";
+    if (b->n != n || b->k != k) return "its n and k are not the plan's";
+    if (b->kc < KC_MIN || b->kc > KC_MAX || b->kc % 16) return "its blocking is impossible";
+    const layout l = lay_out(n, k, b->kc, b->per_column_scale, b->per_column_zero);
+    const uint64_t res_k = (uint64_t)line_up(l.rest + 16 * (int64_t)b->residual_steps);
+    if (b->panels != (uint64_t)l.panels || b->sums != (uint64_t)l.sums || b->scales != (uint64_t)l.scales
+        || b->zeros != (uint64_t)l.zeros || b->info != (uint64_t)l.info || b->spans != (uint64_t)l.spans
+        || b->res_w != (uint64_t)l.rest || b->res_k != res_k
+        || b->bytes != (uint64_t)line_up((int64_t)res_k + 4 * (int64_t)b->residual_steps + SLACK))
+        return "its sections do not fit together";
+    for (int64_t p = 0; p < panels_of(n); p++) {
+        const panel_info info = blob_info(b, p);
+        for (int level = 0; level < AMAX_LEVELS; level++)
+            if (info.dot[level] != DOT_W && (info.dot[level] < DOT_T1 || info.dot[level] > DOT_T4)) return "a panel names no kernel";
+        for (int64_t block = 0; block < (b->spans ? l.blocks : 0); block++) {
+            const residual_span s = blob_span(b, p, block);
+            if ((uint64_t)s.first + s.steps > b->residual_steps) return "a residual lies outside";
+            const uint16_t *ks = (const uint16_t *)(const void *)((const char *)b + b->res_k) + 2 * (size_t)s.first;
+            for (uint32_t i = 0; i < 2 * s.steps; i++)
+                if (ks[i] >= min64(b->kc, k - block * b->kc)) return "a residual lies outside";
+        }
+    }
+    if (blob_checksum(b) != b->checksum) {
+        *corrupt = true;
+        return "its checksum disagrees";
+    }
+    return NULL;
+}
+
+void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
+{
+    const int64_t k = b->k, whole = k / 4, blocks = b->spans ? ceil_div(k, b->kc) : 0;
+    const uint16_t *ks = (const uint16_t *)(const void *)((const char *)b + b->res_k);
+    const int8_t *rest = (const int8_t *)b + b->res_w;
+    for (int64_t p = 0; p < panels_of(b->n); p++) {
+        const int cols = panel_cols(b->n, p);
+        const int8_t *panel = blob_panel(b, p);
+        for (int j = 0; j < cols; j++) {
+            int8_t *line = out + (p * NR + j) * line_stride;
+            for (int64_t i = 0; i < k; i++)
+                line[i * k_stride] = i < 4 * whole ? panel[4 * cols * (i / 4) + 4 * j + i % 4]
+                                                   : panel[4 * cols * whole + (k % 4) * j + i % 4];
+        }
+        for (int64_t block = 0; block < blocks; block++) {
+            const residual_span s = blob_span(b, p, block);
+            for (uint32_t i = 2 * s.first; i < 2 * (s.first + s.steps); i++)
+                for (int j = 0; j < cols; j++) {
+                    int8_t *v = &out[(p * NR + j) * line_stride + (block * b->kc + ks[i]) * k_stride];
+                    *v = (int8_t)(*v + rest[2 * NR * (i / 2) + 2 * (uint32_t)j + i % 2]);
+                }
+        }
+    }
+}

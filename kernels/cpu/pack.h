@@ -1,0 +1,151 @@
+/*
+ * Panels: how A and B reach the kernels.
+ *
+ * A and B are packed by one routine. Seen from a panel, both are a few *lines* (rows of A, columns
+ * of B) running along k, and a panel is their quads side by side:
+ *
+ *   | line 0 k0..k3 | line 1 k0..k3 | ... | line 0 k4..k7 | ...          (u8 or s8)
+ *
+ * Where the lines come from is a view: two strides, or a vector of offsets for either direction
+ * (tensor contraction), or a weighted sum of several views (Strassen). Kernels know none of that.
+ *
+ * B is packed whole: panels of 8 columns, the last one as wide as it is; all k together, so that
+ * the layout depends on nothing but n and k. Beside the weights stand their column sums and, where
+ * a panel was changed to be added in 16 bits, the residual that undoes the change (proof.c).
+ */
+#ifndef OCTET_PACK_H
+#define OCTET_PACK_H
+
+#include "family.h"
+
+/* ---- views ---- */
+
+/* Element (line, k) lies `line * line_stride + k * k_stride` elements after base; an offset vector
+ * replaces its product. */
+typedef struct view {
+    const void    *base;
+    int64_t        line_stride, k_stride;
+    const int64_t *line_offset, *k_offset; /* NULL: strides */
+} view;
+
+/* What is gathered: the sum of weight[v] * views[v]. weights NULL: one view, as it is. */
+typedef struct source {
+    octet_dtype    type; /* U8, S8 or F32                                    */
+    int            count;
+    const view    *views;
+    const int32_t *weights;
+    uint8_t        flip;       /* A as s8: 0x80 turns each value into value + 128  */
+    /* F32: quantized on the way in                                                */
+    octet_dtype    as;         /* U8 or S8                                         */
+    float          inv_scale;  /* used where the row pointers are NULL             */
+    int32_t        zero;
+    const float   *scale_rows; /* for each line                                    */
+    const int32_t *zero_rows;
+} source;
+
+/* True if the lines can be read in place or copied quad by quad, without gather_lines. */
+static inline bool source_is_plain(const source *s)
+{
+    return s->count == 1 && !s->weights && s->type != OCTET_F32 && !s->views[0].line_offset && !s->views[0].k_offset;
+}
+
+/* lines x kn values, each line's k together (ld apart), flipped and quantized: a plain u8 matrix.
+ * A weighted sum that leaves 16 bits wraps. */
+void gather_lines(const source *, int64_t line0, int64_t lines, int64_t k0, int64_t kn, uint8_t *out, int64_t ld);
+/* Weighted sums need more than 8 bits: the same in s16, not flipped. */
+void gather_wide(const source *, int64_t line0, int64_t lines, int64_t k0, int64_t kn, int16_t *out, int64_t ld);
+
+/* Quads of 1 .. 8 lines of bytes; the last quad is zero-filled, or with `compact` holds kn % 4 bytes a line. */
+void pack_quads(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn,
+                uint8_t flip, bool compact, uint8_t *out);
+/* u8 quads -> A_WIDE; n values. */
+void widen_u8(const uint8_t *quads, int64_t n, uint16_t *out);
+/* s8 panel of `cols` columns, kn values each, compact tail -> DOT_WS's s16 panel, tail zero-filled. */
+void widen_panel(const int8_t *panel, int cols, int64_t kn, int16_t *out);
+/* sum[i] += the values of line i of a zero-filled quad panel. */
+void add_line_sums(const uint8_t *quads, int lines, int64_t kn, int32_t *sum);
+/* True if some value of the matrix, flipped, is over `limit`; stops at the first. */
+bool any_above(const source *, int64_t line0, int64_t lines, int64_t k0, int64_t kn, uint8_t limit);
+
+/* ---- packed B ---- */
+
+enum { BLOB_VERSION = 1, AMAX_LEVELS = 2, KC_MIN = 32, KC_MAX = 2048 };
+/* Proofs are kept for two ranges of A: everything, and what fits 7 bits. */
+static const int amax_level[AMAX_LEVELS] = { 255, 127 };
+
+typedef struct panel_info {
+    uint8_t  dot[AMAX_LEVELS]; /* the fastest dot proven exact for A up to amax_level[] */
+    uint16_t steps;            /* of residual, for people                              */
+} panel_info;
+
+/* Residual of one panel within one block of k. */
+typedef struct residual_span { uint32_t first, steps; } residual_span;
+
+/* The head of a blob; offsets are from its start, 0 where a section is absent. */
+typedef struct blob {
+    char     magic[8];
+    uint32_t version, order;
+    uint64_t bytes, checksum; /* of everything, with this field 0 */
+    int64_t  n, k;
+    int32_t  kc, has_zeros;   /* residual spans are for blocks of kc */
+    uint8_t  dot[AMAX_LEVELS]; /* of every panel, where there is no info */
+    uint8_t  per_column_scale, per_column_zero;
+    uint32_t residual_steps;
+    uint64_t panels, sums, scales, zeros, info, spans, res_k, res_w;
+    float    scale[NR];       /* broadcast; or see scales */
+    int32_t  zero[NR];
+    uint64_t reserved[4];
+} blob;
+
+static inline int64_t panels_of(int64_t n) { return ceil_div(n, NR); }
+static inline int     panel_cols(int64_t n, int64_t p) { return (int)min64(NR, n - p * NR); }
+/* Whole panels are this far apart; from k = 64 on, a cache line's multiple. */
+static inline int64_t panel_stride(int64_t k) { return k >= 64 ? round_up(NR * k, 64) : NR * k; }
+
+/* The most bytes a blob can take; false if that overflows. */
+bool packed_bound(int64_t n, int64_t k, bool zeros_by_column, size_t *bytes);
+
+/* Fills `memory` (packed_bound bytes, 64-byte aligned). search: extract residuals where they pay;
+ * without it panels are only classified, which is quick. False: a weighted sum does not fit s8. */
+bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant *q, bool search, unsigned cpu,
+            void *memory, size_t *bytes);
+/* Why this is no blob for n, k; NULL if it is one. *corrupt: the checksum alone is wrong. */
+const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k, bool *corrupt);
+/* The original weights, element (j, p) at out[j * line_stride + p * k_stride]. */
+void unpack_b(const blob *, int8_t *out, int64_t line_stride, int64_t k_stride);
+
+static inline const int8_t *blob_panel(const blob *b, int64_t p)
+{
+    return (const int8_t *)b + b->panels + p * panel_stride(b->k);
+}
+static inline panel_info blob_info(const blob *b, int64_t p)
+{
+    if (b->info) return ((const panel_info *)((const char *)b + b->info))[p];
+    return (panel_info){ { b->dot[0], b->dot[1] }, 0 };
+}
+static inline residual_span blob_span(const blob *b, int64_t p, int64_t block)
+{
+    if (!b->spans) return (residual_span){ 0, 0 };
+    return ((const residual_span *)((const char *)b + b->spans))[p * ceil_div(b->k, b->kc) + block];
+}
+
+/* ---- proof.c: what may be added in 16 bits ---- */
+
+/* Of one packed panel: the largest sum of positive, or of negated negative, weights of a 16-bit lane
+ * over 1, 2 and 4 quads. */
+void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[3]);
+/* The dot for A up to amax, given the peaks. */
+dot_kind proven_dot(const int peak[3], int amax, unsigned cpu);
+
+typedef struct residual {
+    uint16_t *k;     /* pairs, relative to their block of kc */
+    int8_t   *w;     /* 8 pairs for each                     */
+    uint32_t  steps, room;
+} residual;
+/*
+ * Takes the excess out of a panel's weights where that makes it faster, appends what it took to
+ * `rest` and a span for each block of kc. Returns the dots of both levels.
+ */
+panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans);
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * What makes exact the fastest. vpmaddubsw adds two u8 x s8 products in 16 bits, and saturates when
+ * they do not fit; more of its results may be added in 16 bits if they fit, too. Over T quads, one
+ * 16-bit lane adds 2 T products. Let P be the sum of the lane's positive weights and Q minus the sum
+ * of the negative ones: for every A with values in 0 .. amax each partial sum, in any order, lies
+ * within -amax Q .. amax P. So P, Q <= 32767 / amax proves that nothing saturates or wraps:
+ *
+ *     amax 255: P, Q <= 128        amax 127: P, Q <= 258
+ *
+ * Where few lanes break the bound, the excess is taken out of a weight and kept in a residual, which
+ * the kernel adds with 16-bit multiplications: always exact, worth it when sparse. Which weight of a
+ * lane gives way is chosen so that columns share a k, since a residual step costs as much for one
+ * column as for eight. Of all choices the cheapest by predicted cycles is taken.
+ */
+#include "pack.h"
+
+enum { T_KINDS = 3 };
+static const dot_kind t_dot[T_KINDS] = { DOT_T1, DOT_T2, DOT_T4 };
+
+/* Cycles of one residual step (2 values of k, 8 columns, 8 rows) on Zen 4: 16 vector operations for
+ * the products, 22 operations to gather A. */
+static const float STEP_CYCLES = 11.0f;
+
+static int limit_of(int amax) { return 32767 / amax; }
+
+/* P and Q of the 16-bit lanes of `quads` quads starting at `b`: lane 2 j + h is column j, values 2 h, 2 h + 1. */
+static void lane_sums(const int8_t *b, int cols, int quads, int16_t p[2 * NR], int16_t q[2 * NR])
+{
+    memset(p, 0, 2 * NR * sizeof *p);
+    memset(q, 0, 2 * NR * sizeof *q);
+    for (int t = 0; t < quads; t++)
+        for (int i = 0; i < 4 * cols; i++) {
+            const int v = b[4 * cols * t + i];
+            p[i / 2] = (int16_t)(p[i / 2] + (v > 0 ? v : 0));
+            q[i / 2] = (int16_t)(q[i / 2] - (v < 0 ? v : 0));
+        }
+}
+
+#if OCTET_X86
+#include <immintrin.h>
+
+/* The same for a whole panel at once, all three T: only the peaks. */
+__attribute__((target("avx2")))
+static int64_t peaks_avx2(const int8_t *b, int64_t quads, int peak[T_KINDS])
+{
+    const __m256i ones = _mm256_set1_epi8(1), zero = _mm256_setzero_si256();
+    __m256i m1 = zero, m2 = zero, m4 = zero;
+    int64_t t = 0;
+    for (; t + 4 <= quads; t += 4) {
+        __m256i p[4], q[4];
+        for (int i = 0; i < 4; i++) {
+            const __m256i v = _mm256_loadu_si256((const __m256i *)(b + 32 * (t + i)));
+            const __m256i pos = _mm256_max_epi8(v, zero), neg = _mm256_sub_epi8(zero, _mm256_min_epi8(v, zero));
+            p[i] = _mm256_maddubs_epi16(pos, ones);
+            q[i] = _mm256_maddubs_epi16(neg, ones); /* 128 as u8 */
+            m1 = _mm256_max_epi16(m1, _mm256_max_epi16(p[i], q[i]));
+        }
+        const __m256i p01 = _mm256_add_epi16(p[0], p[1]), p23 = _mm256_add_epi16(p[2], p[3]);
+        const __m256i q01 = _mm256_add_epi16(q[0], q[1]), q23 = _mm256_add_epi16(q[2], q[3]);
+        m2 = _mm256_max_epi16(m2, _mm256_max_epi16(_mm256_max_epi16(p01, p23), _mm256_max_epi16(q01, q23)));
+        m4 = _mm256_max_epi16(m4, _mm256_max_epi16(_mm256_add_epi16(p01, p23), _mm256_add_epi16(q01, q23)));
+    }
+    const __m256i m[T_KINDS] = { m1, m2, m4 };
+    for (int i = 0; i < T_KINDS; i++) {
+        int16_t lane[16];
+        _mm256_storeu_si256((__m256i *)(void *)lane, m[i]);
+        for (int j = 0; j < 16; j++) peak[i] = lane[j] > peak[i] ? lane[j] : peak[i];
+    }
+    return t;
+}
+#endif
+
+/* The tail of k, as a quad with zeros: its columns hold k % 4 values. */
+static void tail_as_quad(const int8_t *tail, int cols, int rest, int8_t quad[4 * NR])
+{
+    memset(quad, 0, 4 * NR);
+    for (int j = 0; j < cols; j++) memcpy(quad + 4 * j, tail + rest * j, (size_t)rest);
+}
+
+void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[T_KINDS])
+{
+    const int64_t quads = k / 4;
+    int64_t from = 0;
+    memset(peak, 0, T_KINDS * sizeof *peak);
+#if OCTET_X86
+    if (cols == NR && (cpu_features() & CPU_AVX2)) from = peaks_avx2(panel, quads, peak);
+#endif
+    int16_t p[2 * NR], q[2 * NR];
+    for (int i = 0; i < T_KINDS; i++) { /* kernels group quads as whole groups, and leave the rest single */
+        const int t = 1 << i;
+        for (int64_t g = from; g + t <= quads; g += t) {
+            lane_sums(panel + 4 * cols * g, cols, t, p, q);
+            for (int l = 0; l < 2 * cols; l++) {
+                const int m = p[l] > q[l] ? p[l] : q[l];
+                peak[i] = m > peak[i] ? m : peak[i];
+            }
+        }
+    }
+    if (k % 4) {
+        int8_t quad[4 * NR];
+        tail_as_quad(panel + 4 * cols * quads, cols, (int)(k % 4), quad);
+        lane_sums(quad, cols, 1, p, q);
+        for (int l = 0; l < 2 * cols; l++) {
+            const int m = p[l] > q[l] ? p[l] : q[l];
+            peak[0] = m > peak[0] ? m : peak[0];
+        }
+    }
+    /* what is left over runs one quad at a time, so T1's bound goes for every T */
+    for (int i = 1; i < T_KINDS; i++) peak[i] = peak[i] > peak[0] ? peak[i] : peak[0];
+}
+
+dot_kind proven_dot(const int peak[T_KINDS], int amax, unsigned cpu)
+{
+    for (int i = T_KINDS - 1; i >= 0; i--)
+        if (peak[i] <= limit_of(amax) && !family_refuses(&families[t_dot[i]], cpu)) return t_dot[i];
+    return DOT_W;
+}
+
+/* ---- taking the excess out ---- */
+
+/* The panel under work, and where its weights are: value (k, column). */
+typedef struct work {
+    int8_t *panel;
+    int     cols;
+    int64_t k;
+} work;
+
+static int8_t *weight(const work *w, int64_t k, int col)
+{
+    const int64_t quad = k / 4, whole = w->k / 4;
+    if (quad < whole) return w->panel + 4 * w->cols * quad + 4 * col + k % 4;
+    return w->panel + 4 * w->cols * whole + (w->k % 4) * col + k % 4;
+}
+
+/* What the residual of a row of k is, while it is being collected: rest[column]. */
+typedef struct taken { int64_t k; int8_t rest[NR]; } taken;
+
+/* By how much the lane (values k of `ks`, n of them) of a column exceeds the limit; > 0: positive
+ * weights, < 0: negative ones. */
+static int excess(const work *w, const int64_t *ks, int n, int col, int limit)
+{
+    int p = 0, q = 0;
+    for (int i = 0; i < n; i++) {
+        const int v = *weight(w, ks[i], col);
+        if (v > 0) p += v;
+        else q -= v;
+    }
+    if (p > limit) return p - limit;
+    return q > limit ? -(q - limit) : 0;
+}
+
+/* Makes one group's lane fit in all columns; appends to list, returns the new length or -1 if full. */
+static int repair(const work *w, const int64_t *ks, int n, int limit, taken *list, int length, int room)
+{
+    for (;;) {
+        int best = -1, best_fixed = 0, best_sum = 0;
+        for (int i = 0; i < n; i++) { /* the k that repairs most columns; of those, the one that takes most */
+            int fixed = 0, sum = 0;
+            for (int j = 0; j < w->cols; j++) {
+                const int e = excess(w, ks, n, j, limit), v = *weight(w, ks[i], j);
+                if (e > 0 && v > 0) { fixed += v >= e; sum += v < e ? v : e; }
+                if (e < 0 && v < 0) { fixed += v <= e; sum += v > e ? -v : -e; }
+            }
+            if (sum > 0 && (fixed > best_fixed || (fixed == best_fixed && sum > best_sum))) {
+                best = i;
+                best_fixed = fixed;
+                best_sum = sum;
+            }
+        }
+        if (best < 0) return length;
+        if (length == room) return -1;
+        taken *t = &list[length++];
+        t->k = ks[best];
+        memset(t->rest, 0, sizeof t->rest);
+        for (int j = 0; j < w->cols; j++) {
+            int8_t *v = weight(w, ks[best], j);
+            const int e = excess(w, ks, n, j, limit);
+            int take = 0;
+            if (e > 0 && *v > 0) take = *v < e ? *v : e;
+            if (e < 0 && *v < 0) take = *v > e ? *v : e;
+            t->rest[j] = (int8_t)take;
+            *v = (int8_t)(*v - take);
+        }
+    }
+}
+
+/* Two quarters of a lane with both excesses, P's and Q's, go through repair again: it loops until none is left. */
+static int repair_panel(const work *w, int t, int limit, taken *list, int room)
+{
+    int length = 0;
+    const int64_t whole = w->k / 4 / t * t;
+    int16_t p[2 * NR], q[2 * NR];
+    for (int64_t g = 0; 4 * g < w->k;) {
+        const int quads = g < whole ? t : 1;
+        bool broken = true;
+        if (4 * (g + quads) <= w->k) { /* a quick look first */
+            broken = false;
+            lane_sums(w->panel + 4 * w->cols * g, w->cols, quads, p, q);
+            for (int l = 0; l < 2 * w->cols; l++) broken |= p[l] > limit || q[l] > limit;
+        }
+        for (int half = 0; broken && half < 2; half++) {
+            int64_t ks[8];
+            int n = 0;
+            for (int i = 0; i < quads; i++)
+                for (int b = 0; b < 2; b++)
+                    if (4 * (g + i) + 2 * half + b < w->k) ks[n++] = 4 * (g + i) + 2 * half + b;
+            length = repair(w, ks, n, limit, list, length, room);
+            if (length < 0) return -1;
+        }
+        g += quads;
+    }
+    return length;
+}
+
+static void put_back(const work *w, const taken *list, int length)
+{
+    for (int i = 0; i < length; i++)
+        for (int j = 0; j < w->cols; j++) {
+            int8_t *v = weight(w, list[i].k, j);
+            *v = (int8_t)(*v + list[i].rest[j]);
+        }
+}
+
+/* repair visits a group's k in any order, and the same k twice if both signs broke: k ascending. */
+static void sort_taken(taken *list, int length)
+{
+    for (int i = 1; i < length; i++)
+        for (int j = i; j > 0 && list[j].k < list[j - 1].k; j--) {
+            const taken t = list[j];
+            list[j] = list[j - 1];
+            list[j - 1] = t;
+        }
+}
+
+static void append(residual *rest, residual_span *spans, const taken *list, int length, int64_t k, int32_t kc)
+{
+    int i = 0;
+    for (int64_t block = 0; block * kc < k; block++) {
+        spans[block].first = rest->steps;
+        while (i < length && list[i].k < (block + 1) * kc) {
+            const taken *one = &list[i++], *two = i < length && list[i].k < (block + 1) * kc ? &list[i++] : NULL;
+            uint16_t *ks = rest->k + 2 * rest->steps;
+            int8_t *w = rest->w + 2 * NR * (size_t)rest->steps;
+            ks[0] = (uint16_t)(one->k - block * kc);
+            ks[1] = two ? (uint16_t)(two->k - block * kc) : ks[0];
+            for (int j = 0; j < NR; j++) {
+                w[2 * j] = one->rest[j];
+                w[2 * j + 1] = two ? two->rest[j] : 0;
+            }
+            rest->steps++;
+        }
+        spans[block].steps = rest->steps - spans[block].first;
+    }
+}
+
+/* How many lanes of T quads break the limit, at most `stop`: a cheap upper bound before work is done. */
+static int64_t broken_groups(const work *w, int t, int limit, int64_t stop)
+{
+    int16_t p[2 * NR], q[2 * NR];
+    int64_t broken = 0;
+    for (int64_t g = 0; 4 * (g + t) <= w->k && broken <= stop; g += t) {
+        lane_sums(w->panel + 4 * w->cols * g, w->cols, t, p, q);
+        int halves = 0;
+        for (int l = 0; l < 2 * w->cols; l++)
+            if (p[l] > limit || q[l] > limit) halves |= 1 << (l & 1);
+        broken += (halves & 1) + (halves >> 1);
+    }
+    return broken;
+}
+
+panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans)
+{
+    enum { TAKEN = 512 };
+    taken list[TAKEN];
+    const work w = { panel, cols, k };
+    const float macs = (float)k * 8 * NR; /* of a tile of 8 rows */
+    int peak[T_KINDS], length = 0;
+    panel_peaks(panel, cols, k, peak);
+
+    /* Level 0 first: it serves any A. Where W wins it, look whether 7-bit A could do better. */
+    for (int level = 0; level < AMAX_LEVELS; level++) {
+        const int limit = limit_of(amax_level[level]);
+        const dot_kind free_dot = proven_dot(peak, amax_level[level], cpu);
+        float least = macs / families[free_dot].rate;
+        int pick = -1;
+        for (int i = 0; i < T_KINDS; i++) {
+            if (peak[i] <= limit || family_refuses(&families[t_dot[i]], cpu)) continue;
+            const float base = macs / families[t_dot[i]].rate;
+            const float room_cycles = least - base;
+            if (room_cycles <= 0) continue;
+            /* a residual at level 1 burdens the full-range kernel, too: it must be all but free */
+            const float afford = level ? 0.01f * macs / families[DOT_W].rate : room_cycles;
+            const int64_t steps_max = (int64_t)(afford / STEP_CYCLES), room = min64(min64(2 * steps_max, TAKEN), 2 * (int64_t)(rest->room - rest->steps));
+            if (room <= 0 || broken_groups(&w, 1 << i, limit, room) > room) continue;
+            const int got = repair_panel(&w, 1 << i, limit, list, (int)room);
+            if (got < 0) { /* too many: undo what is in the list */
+                put_back(&w, list, (int)room);
+                continue;
+            }
+            const float cost = base + STEP_CYCLES * (float)(got + 1) / 2;
+            put_back(&w, list, got);
+            if (cost < least) {
+                least = cost;
+                pick = i;
+            }
+        }
+        if (pick >= 0) {
+            length = repair_panel(&w, 1 << pick, limit, list, TAKEN);
+            break;
+        }
+        if (free_dot != DOT_W) break; /* level 0 needs no residual: leave the weights alone */
+    }
+    sort_taken(list, length);
+    append(rest, spans, list, length, k, kc);
+    panel_peaks(panel, cols, k, peak);
+    panel_info info = { { 0 }, (uint16_t)ceil_div(length, 2) };
+    for (int level = 0; level < AMAX_LEVELS; level++) info.dot[level] = (uint8_t)proven_dot(peak, amax_level[level], cpu);
+    return info;
+}

@@ -1,0 +1,315 @@
+/*
+ * The public entry points for products: check every promise of octet.h, then pack or run. A breach
+ * becomes a sentence and a status before anything is written.
+ */
+#include <math.h>
+
+#include "format.h"
+#include "gemm.h"
+#include "mxcsr.h"
+#include "requant.h"
+
+/* ---- pack ---- */
+
+size_t octet_packed_bound(const octet_plan *p)
+{
+    size_t bytes = 0;
+    if (p) packed_bound(p->desc.n, p->desc.k, true, &bytes);
+    return bytes;
+}
+
+void packed_dots(octet_packed *h)
+{
+    h->dots[0] = h->dots[1] = 0;
+    for (int64_t i = 0; i < panels_of(h->blob->n); i++)
+        for (int level = 0; level < AMAX_LEVELS; level++) h->dots[level] |= 1u << blob_info(h->blob, i).dot[level];
+}
+
+static octet_packed *packed_handle(const octet_plan *p)
+{
+    octet_packed *h = mem_alloc(&p->ctx->allocator, sizeof *h);
+    if (h) *h = (octet_packed){ .plan = plan_hold(p) };
+    return h;
+}
+
+void octet_packed_free(octet_packed *h)
+{
+    if (!h) return;
+    octet_plan *p = h->plan;
+    const octet_allocator *a = &p->ctx->allocator;
+    mem_free(a, h->memory, h->memory_bytes);
+    mem_free(a, h, sizeof *h);
+    octet_plan_free(p);
+}
+
+/* The kernels a blob asks for; without room for code, or without AVX2, plain C stands in. */
+static octet_status bind_kernels(const char *who, octet_packed *h)
+{
+    packed_dots(h);
+    if (plan_generate(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_steps)) return OCTET_OK;
+    return fail(OCTET_ENOMEM, "%s: no room for generated code", who);
+}
+
+/* B's leading dimension and the bytes it spans. */
+static const char *b_breach(const octet_plan *p, const void *b, int64_t ldb)
+{
+    const octet_gemm_desc *d = &p->desc;
+    const int64_t lines = d->trans_b ? d->n : d->k, width = d->trans_b ? d->k : d->n;
+    int64_t span;
+    if (ldb < width) return d->trans_b ? "ldb is less than k" : "ldb is less than n";
+    if (!mul_ok(lines, ldb, &span) || span > INT64_MAX / 8) return "the size of B overflows";
+    if (!b && lines && width) return "b is NULL";
+    return NULL;
+}
+
+static octet_status quant_ok(const char *who, const octet_quant *given, int64_t n, octet_quant *q)
+{
+    *q = (octet_quant)OCTET_QUANT;
+    if (given && !copy_versioned(q, sizeof *q, sizeof(size_t), given))
+        return fail(OCTET_EINVAL, "%s: qb->size is not of a known version; initialize with OCTET_QUANT", who);
+    if ((uintptr_t)q->scales % 4 || (uintptr_t)q->zeros % 4) return fail(OCTET_EINVAL, "%s: qb's arrays are misaligned", who);
+    for (int64_t j = 0; j < (q->zeros ? n : 1); j++) {
+        const int32_t zero = q->zeros ? q->zeros[j] : q->zero;
+        if (zero < -128 || zero > 127)
+            return fail(OCTET_EINVAL, "%s: zero point %d of column %lld is outside -128 .. 127", who, zero, (long long)j);
+    }
+    return OCTET_OK;
+}
+
+/* b: a view of columns. Packs into `memory`, or into memory of its own. */
+static octet_status pack(const char *who, const octet_plan *p, const source *b, const octet_quant *qb,
+                         void *memory, size_t bytes, octet_packed **out)
+{
+    octet_quant q;
+    size_t bound, used;
+    octet_status st = quant_ok(who, qb, p->desc.n, &q);
+    if (st) return st;
+    packed_bound(p->desc.n, p->desc.k, q.zeros != NULL, &bound);
+    if (memory && bytes < octet_packed_bound(p))
+        return fail(OCTET_EINVAL, "%s: %zu bytes are fewer than octet_packed_bound's %zu", who, bytes, octet_packed_bound(p));
+    octet_packed *h = packed_handle(p);
+    if (!h) return fail(OCTET_ENOMEM, "%s: no memory for a handle", who);
+    if (!memory) {
+        h->memory = memory = mem_alloc(&p->ctx->allocator, bound);
+        h->memory_bytes = bound;
+        if (!memory) {
+            octet_packed_free(h);
+            return fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", who, bound);
+        }
+    }
+    if (!pack_b(b, p->desc.n, p->desc.k, p->blocks.kc, &q, !p->quick, p->cpu, memory, &used)) {
+        octet_packed_free(h);
+        return fail(OCTET_EINVAL, "%s: a weighted sum of B does not fit 8 bits", who);
+    }
+    h->blob = memory;
+    if ((st = bind_kernels(who, h)) != OCTET_OK) {
+        octet_packed_free(h);
+        return st;
+    }
+    *out = h;
+    return OCTET_OK;
+}
+
+octet_status pack_source(const octet_plan *p, const source *b, const octet_quant *qb, octet_packed **out)
+{
+    return pack("octet_pack", p, b, qb, NULL, 0, out);
+}
+
+static octet_status pack_checked(const char *who, const octet_plan *p, const void *b, int64_t ldb, const octet_quant *qb,
+                                 void *memory, size_t bytes, octet_packed **out)
+{
+    if (!p || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, p ? "out" : "plan");
+    const char *broken = b_breach(p, b, ldb);
+    if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);
+    const view lines = { b, p->desc.trans_b ? ldb : 1, p->desc.trans_b ? 1 : ldb, NULL, NULL };
+    const source s = { .type = OCTET_S8, .count = 1, .views = &lines };
+    return pack(who, p, &s, qb, memory, bytes, out);
+}
+
+octet_status octet_pack(const octet_plan *p, const void *b, int64_t ldb, const octet_quant *qb, octet_packed **out)
+{
+    return pack_checked("octet_pack", p, b, ldb, qb, NULL, 0, out);
+}
+
+octet_status octet_pack_into(const octet_plan *p, const void *b, int64_t ldb, const octet_quant *qb,
+                             void *memory, size_t bytes, octet_packed **out)
+{
+    if (!memory) return fail(OCTET_EINVAL, "octet_pack_into: memory is NULL");
+    if ((uintptr_t)memory % 64) return fail(OCTET_EINVAL, "octet_pack_into: memory is not 64-byte aligned");
+    return pack_checked("octet_pack_into", p, b, ldb, qb, memory, bytes, out);
+}
+
+const void *octet_packed_data(const octet_packed *h, size_t *bytes)
+{
+    if (bytes) *bytes = h ? (size_t)h->blob->bytes : 0;
+    return h ? h->blob : NULL;
+}
+
+octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t bytes, octet_packed **out)
+{
+    const char *who = "octet_packed_load";
+    bool corrupt;
+    if (!p || !memory || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, !p ? "plan" : !memory ? "blob" : "out");
+    if ((uintptr_t)memory % 64) return fail(OCTET_EINVAL, "%s: blob is not 64-byte aligned", who);
+    const char *reason = blob_refuses(memory, bytes, p->desc.n, p->desc.k, &corrupt);
+    if (reason) return fail(corrupt ? OCTET_ECORRUPT : OCTET_EINVAL, "%s: %s", who, reason);
+    octet_packed *h = packed_handle(p);
+    if (!h) return fail(OCTET_ENOMEM, "%s: no memory for a handle", who);
+    h->blob = memory;
+    const octet_status st = bind_kernels(who, h);
+    if (st) octet_packed_free(h);
+    else *out = h;
+    return st;
+}
+
+octet_status octet_unpack(const octet_packed *h, int trans, int8_t *b, int64_t ldb)
+{
+    if (!h || !b) return fail(OCTET_EINVAL, "octet_unpack: %s is NULL", h ? "b" : "packed");
+    if (trans & ~1) return fail(OCTET_EINVAL, "octet_unpack: trans must be 0 or 1");
+    if (ldb < (trans ? h->blob->k : h->blob->n)) return fail(OCTET_EINVAL, "octet_unpack: ldb is less than %s", trans ? "k" : "n");
+    unpack_b(h->blob, b, trans ? ldb : 1, trans ? 1 : ldb);
+    return OCTET_OK;
+}
+
+/* ---- run ---- */
+
+/* A matrix of `lines` lines of `width` values: its bytes from the first to past the last; -1 on a breach. */
+static int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
+{
+    int64_t values;
+    if (lines == 0 || width == 0) return 0;
+    if (!mul_ok(lines - 1, ld, &values) || !add_ok(values, width, &values) || values > INT64_MAX / 8) return -1;
+    return values * bytes;
+}
+
+static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
+/* The first promise of octet_gemm_args that is broken; NULL if none. */
+static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
+{
+    const octet_gemm_desc *d = &p->desc;
+    const format *a = format_of(d->a), *c = format_of(d->c), *as = format_of(plan_a_type(p));
+    if (x->m < 0) return "m is negative";
+    if (!x->b) return "b is NULL";
+    if (x->b->plan != p) return "b was packed for another plan; octet_packed_load binds its data to this one";
+    const int64_t a_lines = d->trans_a ? d->k : x->m, a_width = d->trans_a ? x->m : d->k;
+    const int64_t c_lines = d->trans_c ? d->n : x->m, c_width = d->trans_c ? x->m : d->n;
+    if (x->lda < a_width) return d->trans_a ? "lda is less than m" : "lda is less than k";
+    if (x->ldc < c_width) return d->trans_c ? "ldc is less than m" : "ldc is less than n";
+    const int64_t a_bytes = span_of(a_lines, a_width, x->lda, a->bytes), c_bytes = span_of(c_lines, c_width, x->ldc, c->bytes);
+    if (a_bytes < 0 || c_bytes < 0) return "the size of A or C overflows";
+    if (a_bytes && !x->a) return "a is NULL";
+    if (c_bytes && !x->c) return "c is NULL";
+    if ((uintptr_t)x->a % (unsigned)a->bytes || (uintptr_t)x->c % (unsigned)c->bytes) return "a or c is misaligned for its type";
+    if (overlap(x->a, a_bytes, x->c, c_bytes)) return "c overlaps a";
+    if (d->bias && d->n) {
+        if (!x->bias) return "bias is NULL";
+        if ((uintptr_t)x->bias % 4) return "bias is misaligned";
+        if (overlap(x->bias, 4 * d->n, x->c, c_bytes)) return "c overlaps bias";
+    }
+    if (d->zero_a == OCTET_PER_ROW) {
+        if (x->m && (!x->zero_a_rows || (uintptr_t)x->zero_a_rows % 4)) return "zero_a_rows is NULL or misaligned";
+        for (int64_t i = 0; i < x->m; i++)
+            if (x->zero_a_rows[i] < as->lo || x->zero_a_rows[i] > as->hi) return "a zero point in zero_a_rows is outside the range of A";
+    } else if (x->zero_a < as->lo || x->zero_a > as->hi) {
+        return "zero_a is outside the range of A";
+    }
+    if (d->scale_a == OCTET_PER_ROW && x->m && (!x->scale_a_rows || (uintptr_t)x->scale_a_rows % 4))
+        return "scale_a_rows is NULL or misaligned";
+    if (c->integer && c->bytes == 1) {
+        if (!(x->scale_c >= 0 && x->scale_c < INFINITY)) return "scale_c is negative, infinite or NaN";
+        if (x->zero_c < c->lo || x->zero_c > c->hi) return "zero_c is outside the range of C";
+    }
+    if ((d->flags & OCTET_CLIP) && !(x->clip_lo <= x->clip_hi)) return "clip_lo is not at most clip_hi";
+    if ((uintptr_t)x->workspace % 64) return "workspace is not 64-byte aligned";
+    return NULL;
+}
+
+static void set_i(int32_t v[8], int32_t x) { for (int i = 0; i < 8; i++) v[i] = x; }
+static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }
+
+/* f rounded to an integer within s32. */
+static int32_t to_s32(float f) { return f <= -0x1p31f ? INT32_MIN : f >= 0x1p31f ? INT32_MAX : (int32_t)nearbyintf(f); }
+
+/* What the epilogue needs, in the form kernels read it. */
+static void prepare(const octet_gemm_desc *d, const octet_gemm_args *x, uint8_t flip, kernel_args *k)
+{
+    const format *c = format_of(d->c);
+    float lo = -INFINITY, hi = INFINITY;
+    if (d->flags & OCTET_RELU) lo = 0;
+    if (d->flags & OCTET_CLIP) { /* min(max(relu, clip_lo), clip_hi) */
+        lo = x->clip_lo > lo ? x->clip_lo : lo;
+        hi = x->clip_hi;
+        lo = lo < hi ? lo : hi;
+    }
+    set_i(k->zero_a_v, x->zero_a + (flip ? 128 : 0));
+    if (d->c == OCTET_S32) {
+        set_i(k->lo.i, to_s32(lo));
+        set_i(k->hi.i, to_s32(hi));
+        return;
+    }
+    set_f(k->scale_a_v, x->scale_a == 0.0f ? 1.0f : x->scale_a);
+    if (c->bytes == 1) {
+        const float inv = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
+        const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, inv, lo, hi);
+        set_f(k->inv_scale_c, inv);
+        set_i(k->zero_c, x->zero_c);
+        lo = b.lo;
+        hi = b.hi;
+    }
+    set_f(k->lo.f, lo);
+    set_f(k->hi.f, hi);
+}
+
+static octet_status run_checked(const octet_plan *p, const octet_gemm_args *x)
+{
+    const octet_gemm_desc *d = &p->desc;
+    const view rows = { x->a, d->trans_a ? 1 : x->lda, d->trans_a ? x->lda : 1, NULL, NULL };
+    const dest c = { x->c, d->trans_c ? 1 : x->ldc, d->trans_c ? x->ldc : 1, NULL, NULL, 1 };
+    gemm_problem g;
+    g.plan = p;
+    g.b = x->b;
+    g.m = x->m;
+    g.a = (source){ .type = d->a, .count = 1, .views = &rows, .flip = plan_a_type(p) == OCTET_S8 ? 0x80 : 0,
+                    .as = plan_a_type(p), .zero = x->zero_a };
+    g.dests = 1;
+    g.dest = &c;
+    g.add = false;
+    g.zero_a_rows = d->zero_a == OCTET_PER_ROW ? x->zero_a_rows : NULL;
+    g.scale_a_rows = d->scale_a == OCTET_PER_ROW ? x->scale_a_rows : NULL;
+    g.bias = d->bias ? x->bias : NULL;
+    g.workspace = x->workspace;
+    g.workspace_bytes = x->workspace_bytes;
+    const unsigned kept = fp_enter();
+    prepare(d, x, g.a.flip, &g.fixed);
+    if (d->a == OCTET_F32) {
+        g.a.inv_scale = x->scale_a == 0.0f ? 1.0f : 1.0f / x->scale_a;
+        g.a.scale_rows = g.scale_a_rows;
+        g.a.zero_rows = g.zero_a_rows;
+    }
+    fp_leave(kept);
+    cpu_gemm(&g);
+    return OCTET_OK;
+}
+
+octet_status octet_run(const octet_plan *p, const octet_gemm_args *args)
+{
+    octet_gemm_args x;
+    if (!p || !args) return fail(OCTET_EINVAL, "octet_run: %s is NULL", p ? "args" : "plan");
+    if (!copy_versioned(&x, sizeof x, offsetof(octet_gemm_args, bias), args))
+        return fail(OCTET_EINVAL, "octet_run: args->size is not of a known version; initialize with OCTET_GEMM_ARGS");
+    const char *broken = args_breach(p, &x);
+    if (broken) return fail(OCTET_EINVAL, "octet_run: %s", broken);
+    return run_checked(p, &x);
+}
+
+size_t octet_workspace_bytes(const octet_plan *p, int64_t max_m, int threads)
+{
+    (void)max_m;
+    if (!p || threads < 1 || threads > THREADS_MAX) return 0;
+    return (size_t)threads * cpu_workspace_bytes();
+}

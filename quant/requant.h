@@ -1,0 +1,50 @@
+/*
+ * THE definition of what happens to a finished sum. The portable kernels call these functions; the
+ * generated code computes the same operations in the same order, and is tested against them bit
+ * for bit. One f32 operation, one rounding; no fused multiply-add anywhere.
+ */
+#ifndef OCTET_REQUANT_H
+#define OCTET_REQUANT_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "format.h"
+
+/* Bounds that apply after scaling, as the kernels use them; octet.h's "act" in one pair.
+ * For u8 and s8 they are on the grid of C minus its zero point: clamping before rounding gives the
+ * same integers as ReLU and clip in real units would, since rounding is monotone. */
+typedef struct bounds { float lo, hi; } bounds;
+
+/* real = (f32(raw) * scale_b) * scale_a + bias */
+static inline float rescale(int32_t raw, float scale_b, float scale_a)
+{
+    float t = (float)raw * scale_b;
+    return t * scale_a;
+}
+
+/* min(max(x, lo), hi) as vmaxps / vminps order it: NaN becomes lo. */
+static inline float clamp_nan_low(float x, float lo, float hi)
+{
+    float y = x > lo ? x : lo;
+    return y < hi ? y : hi;
+}
+
+/* The same, with NaN kept: what a floating point C wants. */
+static inline float clamp_keep_nan(float x, float lo, float hi)
+{
+    float y = lo > x ? lo : x;
+    return hi < y ? hi : y;
+}
+
+/* u8 or s8 from a real value: q = round(clamp(real / scale_c)) + zero_c. b already excludes zero_c. */
+static inline int32_t requantize(float real, float inv_scale_c, bounds b, int32_t zero_c)
+{
+    return (int32_t)nearbyintf(clamp_nan_low(real * inv_scale_c, b.lo, b.hi)) + zero_c;
+}
+
+/* The bounds for an integer C of range qlo .. qhi, with ReLU and clip [clip_lo, clip_hi] folded in. */
+bounds requant_bounds(int32_t qlo, int32_t qhi, int32_t zero_c, float inv_scale_c,
+                      float clip_lo, float clip_hi);
+
+#endif
