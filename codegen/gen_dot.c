@@ -125,36 +125,27 @@ static void advance(assembler *as, const kernel_spec *s, int quads)
     ri(as, SUBI, R_N, quads);
 }
 
-static void one_quad(assembler *as, const kernel_spec *s)
-{
-    if (is_wide(s)) w_step(as, s, 0);
-    else t_step(as, s, 0, 1);
-}
-
-/* while (n >= 4) four quads; while (n) one. */
+/* while (n >= u) u quads, for each u of a falling list. One or two rows need so few operations a
+ * quad that the mispredicted end of a long loop shows: they go 16 at a time. */
 void gen_dot_loop(assembler *as, const kernel_spec *s)
 {
-    enum { UNROLL = 4 };
-    const label many = asm_label(as), few = asm_label(as), one = asm_label(as), done = asm_label(as);
-    ri(as, CMPI, R_N, UNROLL);
-    asm_jcc(as, CC_B, few);
-    asm_place(as, many);
+    static const int unrolls[] = { 16, 4, 1 };
     const int t = is_wide(s) ? 1 : dot_quads(s->dot);
-    for (int q = 0; q < UNROLL; q += t) {
-        if (is_wide(s)) w_step(as, s, q);
-        else t_step(as, s, q, t);
+    for (size_t level = s->rows <= 2 ? 0 : 1; level < COUNT(unrolls); level++) {
+        const int u = unrolls[level];
+        const label again = asm_label(as), done = asm_label(as);
+        ri(as, CMPI, R_N, u);
+        asm_jcc(as, CC_B, done);
+        asm_place(as, again);
+        for (int q = 0; q < u; q += u == 1 ? 1 : t) {
+            if (is_wide(s)) w_step(as, s, q);
+            else t_step(as, s, q, u == 1 ? 1 : t);
+        }
+        advance(as, s, u);
+        ri(as, CMPI, R_N, u);
+        asm_jcc(as, CC_AE, again);
+        asm_place(as, done);
     }
-    advance(as, s, UNROLL);
-    ri(as, CMPI, R_N, UNROLL);
-    asm_jcc(as, CC_AE, many);
-    asm_place(as, few);
-    op_reg(as, TEST, 0, R_N, 0, R_N, 0);
-    asm_jcc(as, CC_Z, done);
-    asm_place(as, one);
-    one_quad(as, s);
-    advance(as, s, 1);
-    asm_jcc(as, CC_NZ, one);
-    asm_place(as, done);
 }
 
 /* The tail of B as whole quads in register d: each column's k_tail bytes, then zeros. */

@@ -20,10 +20,20 @@ extern const family families[DOT_COUNT]; /* by dot_kind */
 /* Why this CPU cannot run a family, or NULL. */
 const char *family_refuses(const family *, unsigned cpu);
 
-/* Tiles of a block of `rows` rows: how many, and how many rows tile t has. Balanced, so that the
- * last is not a sliver: 20 rows by 6 are 5 5 5 5. */
-static inline int64_t tiles_of(int64_t rows, int mr) { return ceil_div(rows, mr); }
-static inline int64_t tile_rows(int64_t rows, int64_t tiles, int64_t t) { return rows / tiles + (t < rows % tiles); }
-static inline int64_t tile_start(int64_t rows, int64_t tiles, int64_t t) { return t * (rows / tiles) + min64(t, rows % tiles); }
+/* A number of things cut into like parts: the first `extra` have base + 1, the others base. So 20 rows
+ * in tiles of at most 6 are 5 5 5 5, and no tile is a sliver. */
+typedef struct parts { int64_t count, base, extra; } parts;
+
+static inline parts cut(int64_t things, int64_t count)
+{
+    if (count == 1) return (parts){ 1, things, 0 };
+    return (parts){ count, things / count, things % count };
+}
+static inline parts tiles_of(int64_t rows, int mr)
+{
+    return rows <= mr ? (parts){ 1, rows, 0 } : cut(rows, ceil_div(rows, mr));
+}
+static inline int64_t part_size(parts p, int64_t i) { return p.base + (i < p.extra); }
+static inline int64_t part_start(parts p, int64_t i) { return i * p.base + min64(i, p.extra); }
 
 #endif

@@ -53,6 +53,8 @@ typedef struct task {
     kernel_args         args;
     int64_t             row0, rows, panel0, panels;
     int64_t             k, kc, blocks;
+    const residual_span *spans;       /* NULL: no residual                       */
+    parts               tiles[2];     /* of the block of rows: for bytes, for W  */
     bool                gathered, wide_source, place, direct, plain;
     int                 elem;       /* bytes of a value of C */
     /* carved from the workspace */
@@ -116,10 +118,10 @@ static void pack_tiles(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn
 {
     const source *a = &t->g->a;
     const view *v = &a->views[0];
-    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
-    for (int64_t i = 0; i < tiles; i++) {
-        const int64_t r0 = tile_start(rows, tiles, i);
-        const int n = (int)tile_rows(rows, tiles, i);
+    const parts tiles = tiles_of(rows, mr);
+    const int64_t kq = round_up(kn, 4);
+    for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
+        const int n = (int)part_size(tiles, i);
         uint8_t *quads = wide ? t->tile : t->quads + r0 * kq;
         if (t->gathered)
             pack_quads(t->lines + r0 * t->line_ld, t->line_ld, 1, n, kn, 0, false, quads);
@@ -128,21 +130,23 @@ static void pack_tiles(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn
                        n, kn, a->flip, false, quads);
         if (sums) add_line_sums(quads, n, kn, sums + r0);
         if (wide) widen_u8(quads, n * kq, t->wide + r0 * kq);
+        r0 += n;
     }
 }
 
 /* A of 16 bits: straight to the wide form. */
 static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int mr, int32_t *sums)
 {
-    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
+    const parts tiles = tiles_of(rows, mr);
+    const int64_t kq = round_up(kn, 4);
     int16_t *lines = (int16_t *)(void *)t->lines;
     gather_wide(&t->g->a, i0, rows, k0, kn, lines, t->line_ld);
-    for (int64_t i = 0; i < tiles; i++) {
-        const int64_t r0 = tile_start(rows, tiles, i);
-        const int n = (int)tile_rows(rows, tiles, i);
+    for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
+        const int n = (int)part_size(tiles, i);
         for (int64_t p = 0; p < kq; p++)
             for (int r = 0; r < n; r++)
                 t->wide[r0 * kq + (p / 4 * n + r) * 4 + p % 4] = (uint16_t)(p < kn ? lines[(r0 + r) * t->line_ld + p] : 0);
+        r0 += n;
     }
     for (int64_t r = 0; sums && r < rows; r++)
         for (int64_t p = 0; p < kn; p++) sums[r] = (int32_t)((uint32_t)sums[r] + (uint32_t)lines[r * t->line_ld + p]);
@@ -233,7 +237,7 @@ static kernel_fn kernel_at(const task *t, int dot, bool last_panel, int rows)
 }
 
 /* All tiles of one panel over one packed block; p counts from 0 over all of B. */
-static void run_panel(task *t, int64_t p, int64_t i0, int64_t rows, int64_t block, int64_t chunk0, int level)
+static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chunk0, int level)
 {
     const gemm_problem *g = t->g;
     const blob *b = t->blob;
@@ -242,19 +246,19 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t rows, int64_t bloc
     const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0);
     const bool last = block + 1 >= t->blocks;
     int dot = t->plain ? DOT_PLAIN : t->wide_source ? DOT_W : blob_info(b, p).dot[level];
-    const int mr = families[dot].mr;
-    const int64_t tiles = tiles_of(rows, mr), kq = round_up(kn, 4);
+    const parts tiles = t->tiles[families[dot].form == A_WIDE];
+    const int64_t kq = round_up(kn, 4);
 
     /* the panel */
     x->b = blob_panel(b, p) + k0 * cols;
     x->quads = kn / 4;
-    if (dot == DOT_W && t->panel && tiles >= WIDEN_TILES && tile_rows(rows, tiles, tiles - 1) >= families[DOT_WS].min_rows) {
+    if (dot == DOT_W && t->panel && tiles.count >= WIDEN_TILES && tiles.base >= families[DOT_WS].min_rows) {
         widen_panel(x->b, cols, kn, t->panel);
         x->b = (const int8_t *)t->panel;
         x->quads = kq / 4;
         dot = DOT_WS;
     }
-    const residual_span span = blob_span(b, p, block);
+    const residual_span span = t->spans ? t->spans[p * t->blocks + block] : (residual_span){ 0, 0 };
     x->res_steps = span.steps;
     x->res_k = (const uint16_t *)(const void *)((const char *)b + b->res_k) + 2 * (size_t)span.first;
     x->res_w = (const int8_t *)b + b->res_w + 2 * NR * (size_t)span.first;
@@ -275,9 +279,8 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t rows, int64_t bloc
 
     kernel_fn fn = NULL;
     int fn_rows = 0;
-    for (int64_t i = 0; i < tiles; i++) {
-        const int64_t r0 = tile_start(rows, tiles, i);
-        const int n = (int)tile_rows(rows, tiles, i);
+    for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
+        const int n = (int)part_size(tiles, i);
         kernel_spec spec;
         if (t->plain) {
             spec = plan_spec(g->plan, b->has_zeros, dot, false, cols, n);
@@ -305,6 +308,7 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t rows, int64_t bloc
         } else {
             fn(x);
         }
+        r0 += n;
     }
 }
 
@@ -317,6 +321,7 @@ static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t 
     t.k = b->k;
     t.kc = b->kc;
     t.blocks = max64(1, ceil_div(t.k, t.kc));
+    t.spans = b->residual_steps ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
     t.plain = !plan->cpu;
     t.elem = plan->desc.c == OCTET_U8 || plan->desc.c == OCTET_S8 ? 1 : plan->desc.c == OCTET_F16 || plan->desc.c == OCTET_BF16 ? 2 : 4;
     t.wide_source = g->a.weights != NULL;
@@ -335,13 +340,15 @@ static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t 
     for (int64_t c0 = panel0; c0 < panel0 + panels; c0 += t.chunk)
         for (int64_t i0 = row0; i0 < row0 + rows; i0 += t.mc) {
             const int64_t mb = min64(t.mc, row0 + rows - i0), c1 = min64(c0 + t.chunk, panel0 + panels);
+            t.tiles[0] = tiles_of(mb, families[DOT_T1].mr);
+            t.tiles[1] = tiles_of(mb, families[DOT_W].mr);
             if (b->has_zeros) memset(t.row_sums, 0, (size_t)mb * 4);
             for (int64_t i = 0; g->zero_a_rows && i < mb; i++)
                 t.zero_rows[i] = g->zero_a_rows[i0 + i] + (g->a.flip ? 128 : 0);
             for (int64_t block = 0; block < t.blocks; block++) {
                 const int64_t k0 = block * t.kc;
                 const int level = t.place ? 0 : pack_block(&t, i0, mb, k0, min64(t.kc, t.k - k0));
-                for (int64_t p = c0; p < c1; p++) run_panel(&t, p, i0, mb, block, c0, level);
+                for (int64_t p = c0; p < c1; p++) run_panel(&t, p, i0, block, c0, level);
             }
         }
     fp_leave(kept);
@@ -349,9 +356,9 @@ static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t 
 
 /* ---- threads ---- */
 
-typedef struct split { /* row_tasks x panel_tasks rectangles of C */
+typedef struct split { /* C in rectangles */
     const gemm_problem *g;
-    int64_t             row_tasks, panel_tasks;
+    parts               rows, panels;
     uint8_t            *memory;
     size_t              bytes; /* each */
 } split;
@@ -359,11 +366,9 @@ typedef struct split { /* row_tasks x panel_tasks rectangles of C */
 static void one_task(void *arg, size_t i)
 {
     const split *s = arg;
-    const int64_t r = (int64_t)i / s->panel_tasks, c = (int64_t)i % s->panel_tasks;
-    const int64_t m = s->g->m, panels = panels_of(s->g->b->blob->n);
-    const int64_t r0 = tile_start(m, s->row_tasks, r), c0 = tile_start(panels, s->panel_tasks, c);
-    const int64_t rows = tile_rows(m, s->row_tasks, r), cols = tile_rows(panels, s->panel_tasks, c);
-    if (rows && cols) run_task(s->g, r0, rows, c0, cols, s->memory + i * s->bytes, s->bytes);
+    const int64_t r = s->panels.count == 1 ? (int64_t)i : (int64_t)i / s->panels.count, c = (int64_t)i - r * s->panels.count;
+    run_task(s->g, part_start(s->rows, r), part_size(s->rows, r), part_start(s->panels, c), part_size(s->panels, c),
+             s->memory + i * s->bytes, s->bytes);
 }
 
 static __attribute__((noinline)) void on_the_stack(const gemm_problem *g)
@@ -376,9 +381,10 @@ static __attribute__((noinline)) void on_the_stack(const gemm_problem *g)
 static void divide(split *s, int64_t tasks)
 {
     const int64_t m = s->g->m, panels = panels_of(s->g->b->blob->n);
-    s->row_tasks = tasks;
-    while (s->row_tasks > 1 && (m / s->row_tasks < 4 * MR_MAX || tasks % s->row_tasks)) s->row_tasks--;
-    s->panel_tasks = min64(tasks / s->row_tasks, panels);
+    int64_t row_tasks = tasks;
+    while (row_tasks > 1 && (m / row_tasks < 4 * MR_MAX || tasks % row_tasks)) row_tasks--;
+    s->rows = cut(m, row_tasks);
+    s->panels = cut(panels, min64(row_tasks == tasks ? 1 : tasks / row_tasks, panels));
 }
 
 void cpu_gemm(const gemm_problem *g)
@@ -395,14 +401,15 @@ void cpu_gemm(const gemm_problem *g)
         if (s.bytes < STACK_WORKSPACE) s.memory = NULL;
     } else if ((slot = ctx_take_workspace(ctx)) >= 0) {
         s.memory = atomic_load_explicit(&ctx->memory, memory_order_acquire) + (size_t)slot * ctx->workspace_bytes;
-        s.bytes = ctx->workspace_bytes / (size_t)ctx->threads / 64 * 64;
+        s.bytes = ctx->workspace_bytes;
+        if (tasks > 1) s.bytes = s.bytes / (size_t)tasks / 64 * 64;
     }
     if (!s.memory) {
         on_the_stack(g);
     } else {
         divide(&s, tasks);
-        if (s.row_tasks * s.panel_tasks == 1) one_task(&s, 0);
-        else ctx_parallel(ctx, (size_t)(s.row_tasks * s.panel_tasks), one_task, &s);
+        if (s.rows.count * s.panels.count == 1) one_task(&s, 0);
+        else ctx_parallel(ctx, (size_t)(s.rows.count * s.panels.count), one_task, &s);
     }
     if (slot >= 0) ctx_return_workspace(ctx, slot);
 }

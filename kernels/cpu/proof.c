@@ -70,6 +70,25 @@ static int64_t peaks_avx2(const int8_t *b, int64_t quads, int peak[T_KINDS])
 }
 #endif
 
+#if OCTET_X86
+/* broken_lanes of a whole panel's group. */
+__attribute__((target("avx2")))
+static unsigned broken_avx2(const int8_t *b, int t, int limit)
+{
+    const __m256i ones = _mm256_set1_epi8(1), zero = _mm256_setzero_si256();
+    __m256i p = zero, q = zero;
+    for (int i = 0; i < t; i++) {
+        const __m256i v = _mm256_loadu_si256((const __m256i *)(b + 32 * i));
+        p = _mm256_add_epi16(p, _mm256_maddubs_epi16(_mm256_max_epi8(v, zero), ones));
+        q = _mm256_add_epi16(q, _mm256_maddubs_epi16(_mm256_sub_epi8(zero, _mm256_min_epi8(v, zero)), ones));
+    }
+    const __m256i over = _mm256_cmpgt_epi16(_mm256_max_epi16(p, q), _mm256_set1_epi16((short)limit));
+    /* 16 lanes of two equal bytes -> 16 bits, in order */
+    const __m128i lanes = _mm_packs_epi16(_mm256_castsi256_si128(over), _mm256_extracti128_si256(over, 1));
+    return (unsigned)_mm_movemask_epi8(lanes);
+}
+#endif
+
 /* The tail of k, as a quad with zeros: its columns hold k % 4 values. */
 static void tail_as_quad(const int8_t *tail, int cols, int rest, int8_t quad[4 * NR])
 {
@@ -135,31 +154,40 @@ static int8_t *weight(const work *w, int64_t k, int col)
 /* What the residual of a row of k is, while it is being collected: rest[column]. */
 typedef struct taken { int64_t k; int8_t rest[NR]; } taken;
 
-/* By how much the lane (values k of `ks`, n of them) of a column exceeds the limit; > 0: positive
- * weights, < 0: negative ones. */
-static int excess(const work *w, const int64_t *ks, int n, int col, int limit)
+/* By how much n weights of one lane and column exceed the limit: > 0 the positive ones, < 0 the negative. */
+static int excess(int v[8][NR], int n, int col, int limit)
 {
     int p = 0, q = 0;
     for (int i = 0; i < n; i++) {
-        const int v = *weight(w, ks[i], col);
-        if (v > 0) p += v;
-        else q -= v;
+        p += v[i][col] > 0 ? v[i][col] : 0;
+        q -= v[i][col] < 0 ? v[i][col] : 0;
     }
-    if (p > limit) return p - limit;
-    return q > limit ? -(q - limit) : 0;
+    return p > limit ? p - limit : q > limit ? limit - q : 0;
 }
 
-/* Makes one group's lane fit in all columns; appends to list, returns the new length or -1 if full. */
+/* What a weight can give towards an excess of its sign. */
+static int give(int v, int e)
+{
+    if (e > 0) return v <= 0 ? 0 : v < e ? v : e;
+    return v >= 0 ? 0 : v > e ? v : e;
+}
+
+/* Makes one group's lane, values ks of k, fit in all columns; appends to list, returns the new length
+ * or -1 if full. The k that repairs most columns goes first; of those, the one that takes most. */
 static int repair(const work *w, const int64_t *ks, int n, int limit, taken *list, int length, int room)
 {
+    int v[8][NR], e[NR];
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < w->cols; j++) v[i][j] = *weight(w, ks[i], j);
     for (;;) {
         int best = -1, best_fixed = 0, best_sum = 0;
-        for (int i = 0; i < n; i++) { /* the k that repairs most columns; of those, the one that takes most */
+        for (int j = 0; j < w->cols; j++) e[j] = excess(v, n, j, limit);
+        for (int i = 0; i < n; i++) {
             int fixed = 0, sum = 0;
             for (int j = 0; j < w->cols; j++) {
-                const int e = excess(w, ks, n, j, limit), v = *weight(w, ks[i], j);
-                if (e > 0 && v > 0) { fixed += v >= e; sum += v < e ? v : e; }
-                if (e < 0 && v < 0) { fixed += v <= e; sum += v > e ? -v : -e; }
+                const int g = give(v[i][j], e[j]);
+                fixed += g && g == e[j];
+                sum += g < 0 ? -g : g;
             }
             if (sum > 0 && (fixed > best_fixed || (fixed == best_fixed && sum > best_sum))) {
                 best = i;
@@ -173,32 +201,40 @@ static int repair(const work *w, const int64_t *ks, int n, int limit, taken *lis
         t->k = ks[best];
         memset(t->rest, 0, sizeof t->rest);
         for (int j = 0; j < w->cols; j++) {
-            int8_t *v = weight(w, ks[best], j);
-            const int e = excess(w, ks, n, j, limit);
-            int take = 0;
-            if (e > 0 && *v > 0) take = *v < e ? *v : e;
-            if (e < 0 && *v < 0) take = *v > e ? *v : e;
-            t->rest[j] = (int8_t)take;
-            *v = (int8_t)(*v - take);
+            const int g = give(v[best][j], e[j]);
+            t->rest[j] = (int8_t)g;
+            v[best][j] -= g;
+            *weight(w, ks[best], j) = (int8_t)v[best][j];
         }
     }
 }
 
-/* Two quarters of a lane with both excesses, P's and Q's, go through repair again: it loops until none is left. */
+/* Which lanes of a group break the limit, as bits 2 column + half. */
+static unsigned broken_lanes(const work *w, int64_t quad, int t, int limit)
+{
+    const int8_t *b = w->panel + 4 * w->cols * quad;
+#if OCTET_X86
+    if (w->cols == NR && (cpu_features() & CPU_AVX2)) return broken_avx2(b, t, limit);
+#endif
+    int16_t p[2 * NR], q[2 * NR];
+    unsigned broken = 0;
+    lane_sums(b, w->cols, t, p, q);
+    for (int l = 0; l < 2 * w->cols; l++) broken |= (unsigned)(p[l] > limit || q[l] > limit) << l;
+    return broken;
+}
+
+enum { LOW_HALVES = 0x5555, HIGH_HALVES = 0xaaaa };
+
+/* Repairs group after group; the quads that are left over, and the tail of k, run one at a time. */
 static int repair_panel(const work *w, int t, int limit, taken *list, int room)
 {
     int length = 0;
     const int64_t whole = w->k / 4 / t * t;
-    int16_t p[2 * NR], q[2 * NR];
     for (int64_t g = 0; 4 * g < w->k;) {
         const int quads = g < whole ? t : 1;
-        bool broken = true;
-        if (4 * (g + quads) <= w->k) { /* a quick look first */
-            broken = false;
-            lane_sums(w->panel + 4 * w->cols * g, w->cols, quads, p, q);
-            for (int l = 0; l < 2 * w->cols; l++) broken |= p[l] > limit || q[l] > limit;
-        }
-        for (int half = 0; broken && half < 2; half++) {
+        const unsigned broken = 4 * (g + quads) <= w->k ? broken_lanes(w, g, quads, limit) : ~0u;
+        for (int half = 0; half < 2; half++) {
+            if (!(broken & (half ? HIGH_HALVES : LOW_HALVES))) continue;
             int64_t ks[8];
             int n = 0;
             for (int i = 0; i < quads; i++)
@@ -253,19 +289,23 @@ static void append(residual *rest, residual_span *spans, const taken *list, int 
     }
 }
 
-/* How many lanes of T quads break the limit, at most `stop`: a cheap upper bound before work is done. */
-static int64_t broken_groups(const work *w, int t, int limit, int64_t stop)
+/* At least how many entries repair would need, or more than `stop`: a quick look before the work. A
+ * broken lane needs one for every 127 of its worst column's excess. */
+static int64_t least_entries(const work *w, int t, int limit, int64_t stop)
 {
     int16_t p[2 * NR], q[2 * NR];
-    int64_t broken = 0;
-    for (int64_t g = 0; 4 * (g + t) <= w->k && broken <= stop; g += t) {
+    int64_t entries = 0;
+    for (int64_t g = 0; 4 * (g + t) <= w->k && entries <= stop; g += t) {
+        if (!broken_lanes(w, g, t, limit)) continue;
+        int worst[2] = { 0, 0 };
         lane_sums(w->panel + 4 * w->cols * g, w->cols, t, p, q);
-        int halves = 0;
-        for (int l = 0; l < 2 * w->cols; l++)
-            if (p[l] > limit || q[l] > limit) halves |= 1 << (l & 1);
-        broken += (halves & 1) + (halves >> 1);
+        for (int l = 0; l < 2 * w->cols; l++) {
+            const int e = (p[l] > q[l] ? p[l] : q[l]) - limit;
+            worst[l & 1] = e > worst[l & 1] ? e : worst[l & 1];
+        }
+        entries += ceil_div(worst[0], 127) + ceil_div(worst[1], 127);
     }
-    return broken;
+    return entries;
 }
 
 panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans)
@@ -290,8 +330,9 @@ panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned 
             if (room_cycles <= 0) continue;
             /* a residual at level 1 burdens the full-range kernel, too: it must be all but free */
             const float afford = level ? 0.01f * macs / families[DOT_W].rate : room_cycles;
-            const int64_t steps_max = (int64_t)(afford / STEP_CYCLES), room = min64(min64(2 * steps_max, TAKEN), 2 * (int64_t)(rest->room - rest->steps));
-            if (room <= 0 || broken_groups(&w, 1 << i, limit, room) > room) continue;
+            const int64_t free_steps = (int64_t)rest->room - rest->steps - ceil_div(k, kc); /* a block may end on an odd one */
+            const int64_t room = min64(min64(2 * (int64_t)(afford / STEP_CYCLES), TAKEN), 2 * free_steps);
+            if (room <= 0 || least_entries(&w, 1 << i, limit, room) > room) continue;
             const int got = repair_panel(&w, 1 << i, limit, list, (int)room);
             if (got < 0) { /* too many: undo what is in the list */
                 put_back(&w, list, (int)room);
