@@ -73,7 +73,8 @@ bool code_allowed(void)
 {
     if (!arena.asked) {
         int kept = errno;
-        if (!map_twice()) map_once();
+        /* perf takes names from its map for anonymous memory only */
+        if (code_named() ? !map_once() : !map_twice()) code_named() ? map_twice() : map_once();
         errno = kept;
         arena.asked = true;
     }

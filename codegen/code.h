@@ -20,6 +20,7 @@ void  code_drop(void *address, size_t n);
 void  code_after_fork(void);
 
 /* name.c: what to call a function in perf's map and to the debugger, as OCTET_JIT asks. */
+bool  code_named(void); /* perf is to see names */
 void  code_name(const char *name, void *address, size_t n);
 void *code_debugger_entry(const char *name, void *address, size_t n);
 void  code_unname(void *debugger_entry);

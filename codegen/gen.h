@@ -68,6 +68,10 @@ typedef struct kernel_const {
 } kernel_const;
 extern const kernel_const gen_const;
 
+/* A value of k within its block, as the residual's gather wants it: its quad, and 32 times its place
+ * there, which is an offset into kernel_const.pick. */
+typedef struct residual_k { uint16_t quad, pick; } residual_k;
+
 typedef struct kernel_args {
     /* broadcast to 8 lanes */
     int32_t zero_a_v[8];
@@ -76,12 +80,15 @@ typedef struct kernel_args {
     union { float f[8]; int32_t i[8]; } lo, hi;
     int32_t zero_c[8];
 
+    int64_t        tiles;           /* that many tiles, one below the other; more than 1 only
+                                       without raw_in and raw_out. What follows moves on with each */
     const uint8_t *a;
+    int64_t        a_step;          /* from tile to tile, in bytes                   */
     int64_t        lda;             /* A_PLACE, in bytes                             */
     const int8_t  *b;
     int64_t        quads;
-    const uint16_t *res_k;          /* residual: pairs of k, relative to this block  */
-    const int8_t   *res_w;          /* and 8 pairs of rest weights for each          */
+    const residual_k *res_k;        /* residual: two values of k for each step,      */
+    const int8_t   *res_w;          /* and 8 pairs of rest weights                   */
     int64_t         res_steps;
     const int32_t *raw_in;          /* rows x 8, or NULL                             */
     int32_t       *raw_out;
@@ -98,7 +105,7 @@ typedef struct kernel_args {
     const kernel_spec  *spec;       /* for DOT_PLAIN, which reads it                 */
 } kernel_args;
 
-typedef void (*kernel_fn)(const kernel_args *);
+typedef void (*kernel_fn)(kernel_args *); /* leaves tiles, a, c and the row pointers changed */
 
 /* Writes the kernel to `out`. OCTET_EUNSUPPORTED: no such kernel; OCTET_ENOMEM: it does not fit. */
 octet_status gen_kernel(const kernel_spec *, uint8_t *out, size_t room, size_t *bytes);

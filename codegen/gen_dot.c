@@ -212,12 +212,13 @@ void gen_dot_reduce(assembler *as, const kernel_spec *s)
 }
 
 /*
- * For each step two values of k, k0 and k1, and for each column their rest weights: gathers A[i][k0],
- * A[i][k1] of all rows as 16-bit pairs into the red zone, then multiplies them as W does.
+ * For each step two values of k, k0 and k1, and for each column their rest weights: brings A[i][k0],
+ * A[i][k1] of all rows together as 16-bit pairs, then multiplies them as W does. One row does so in
+ * registers; several go by way of the red zone, from where each row's pair is broadcast.
  */
 void gen_dot_residual(assembler *as, const kernel_spec *s)
 {
-    enum { REST = 8, X = 9, Y = 10, SLOT = -64, KS = R8, WS = R9, OFF = R10, PICK = R11 };
+    enum { REST = 8, X = 9, Y = 10, SLOT = -64, KS = R8, WS = R9, OFF = R10, CONSTS = R11 };
     if (s->form == A_PLACE) return;
     const bool wide = s->form == A_WIDE;
     const int  value = wide ? 8 : 4, per_load = 32 / value;
@@ -228,35 +229,41 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
     op_mem(as, MOV, 0, KS, 0, ARG(res_k), 0);
     op_mem(as, MOV, 0, WS, 0, ARG(res_w), 0);
     op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
-    op_mem(as, MOV, 0, PICK, 0, ARG(consts), 0);
+    op_mem(as, MOV, 0, CONSTS, 0, ARG(consts), 0);
     asm_place(as, again);
-    for (int which = 0; which < 2; which++) { /* OFF, R_TMP: the quad of k and its control; then RDX, the other */
-        const int off = which ? R_B : OFF;
-        op_mem(as, MOVZX16, 0, R_TMP, 0, at(KS, 2 * which), 0);
-        op_reg(as, MOV32, 0, off, 0, R_TMP, 0);
-        ri(as, SHRI, off, 2);
-        op_reg(as, IMULI, 0, off, 0, off, a_quad(s));
-        ri(as, ANDI, R_TMP, 3);
-        ri(as, SHLI, R_TMP, 5);
-        const int64_t pick = (int64_t)offsetof(kernel_const, pick) + 32 * (4 * (2 * wide + which));
+    rm(as, VPMOVSXBW, REST, at(WS, 0));
+    for (int which = 0; which < 2; which++) {
+        const x86_mem pick = at_index(CONSTS, R_TMP, 1, (int64_t)offsetof(kernel_const, pick) + 128 * (2 * wide + which));
+        op_mem(as, MOVZX16, 0, OFF, 0, at(KS, 4 * which), 0);
+        op_mem(as, MOVZX16, 0, R_TMP, 0, at(KS, 4 * which + 2), 0);
+        if (s->rows == 1) {
+            rm(as, wide ? VPBROADCASTQ : VPBROADCASTD, which ? Y : X, at_index(R_A, OFF, value, 0));
+            rrm(as, VPSHUFB, which ? Y : X, which ? Y : X, pick);
+            continue;
+        }
+        op_reg(as, IMULI, 0, OFF, 0, OFF, a_quad(s));
         for (int i0 = 0, n = 0; i0 < s->rows; i0 += per_load, n++) {
             const int x = which ? Y : X + 2 * n;
-            rm(as, VMOVDQU, x, at_index(R_A, off, 1, (int64_t)i0 * value));
-            rrm(as, VPSHUFB, x, x, at_index(PICK, R_TMP, 1, pick));
+            rm(as, VMOVDQU, x, at_index(R_A, OFF, 1, (int64_t)i0 * value));
+            rrm(as, VPSHUFB, x, x, pick);
             if (which) {
                 rrr(as, VPOR, x, x, X + 2 * n);
                 rm(as, VMOVDQU_ST, x, at(RSP, SLOT + 32 * n));
             }
         }
     }
-    rm(as, VPMOVSXBW, REST, at(WS, 0));
-    for (int i = 0; i < s->rows; i++) {
+    if (s->rows == 1) {
+        rrr(as, VPOR, X, X, Y);
+        rrr(as, VPMADDWD, X, X, REST);
+        rrr(as, VPADDD, 0, 0, X);
+    }
+    for (int i = 0; s->rows > 1 && i < s->rows; i++) {
         const int x = 12 + i % 4;
         rm(as, VPBROADCASTD, x, at(RSP, SLOT + value * i));
         rrr(as, VPMADDWD, x, x, REST);
         rrr(as, VPADDD, i, i, x);
     }
-    ri(as, ADDI, KS, 4);
+    ri(as, ADDI, KS, 8);
     ri(as, ADDI, WS, 16);
     ri(as, SUBI, R_N, 1);
     asm_jcc(as, CC_NZ, again);

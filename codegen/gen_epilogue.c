@@ -140,7 +140,7 @@ static void finish_s32(assembler *as, const kernel_spec *s)
             rrr(as, VPMINSD, i, i, COL3);
         }
         store_exact(as, i, at(C_AT, 0), 4 * s->cols);
-        if (i + 1 < s->rows) next_row(as);
+        next_row(as);
     }
 }
 
@@ -184,7 +184,7 @@ static void finish_float(assembler *as, const kernel_spec *s)
         if (s->c == OCTET_F16) op_reg(as, VCVTPS2PH, YMM, i, 0, i, 0);
         if (s->c == OCTET_BF16) to_bf16(as, i, V1, V2);
         store_exact(as, i, at(C_AT, 0), bytes * s->cols);
-        if (i + 1 < s->rows) next_row(as);
+        next_row(as);
     }
 }
 
@@ -214,7 +214,7 @@ static void finish_bytes(assembler *as, const kernel_spec *s)
         op_reg(as, VPUNPCKHDQ, XMM, V3, V0, V1, 0);   /* rows 2, 3 */
         for (int r = 0; r < n; r++) {
             store_xmm(as, r < 2 ? V2 : V3, 8 * (r & 1), at(C_AT, 0), s->cols);
-            if (i + r + 1 < s->rows) next_row(as);
+            next_row(as);
         }
     }
 }
@@ -224,8 +224,9 @@ void gen_epilogue(assembler *as, const kernel_spec *s)
     zero_points(as, s);
     op_mem(as, MOV, 0, C_AT, 0, ARG(c), 0);
     op_mem(as, MOV, 0, LDC, 0, ARG(ldc), 0);
-    if (s->c == OCTET_S32) { finish_s32(as, s); return; }
-    rescale_rows(as, s);
-    if (s->c == OCTET_U8 || s->c == OCTET_S8) finish_bytes(as, s);
+    if (s->c != OCTET_S32) rescale_rows(as, s);
+    if (s->c == OCTET_S32) finish_s32(as, s);
+    else if (s->c == OCTET_U8 || s->c == OCTET_S8) finish_bytes(as, s);
     else finish_float(as, s);
+    op_mem(as, MOV_ST, 0, C_AT, 0, ARG(c), 0); /* the next tile's first row */
 }

@@ -14,10 +14,10 @@
                      r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, Z, Z }
 #define QUAD_HI(r) { Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, \
                      Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z }
-#define WIDE_LO(r) { 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, Z, Z, \
-                     2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, Z, Z }
-#define WIDE_HI(r) { Z, Z, 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z, \
-                     Z, Z, 2*r, 2*r+1, Z, Z, Z, Z, Z, Z, 8+2*r, 9+2*r, Z, Z, Z, Z }
+#define WIDE_LO(r) { 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, Z, Z, \
+                     2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, Z, Z }
+#define WIDE_HI(r) { Z, Z, 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, \
+                     Z, Z, 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r }
 
 const kernel_const gen_const = {
     .pick = { { { QUAD_LO(0), QUAD_LO(1), QUAD_LO(2), QUAD_LO(3) }, { QUAD_HI(0), QUAD_HI(1), QUAD_HI(2), QUAD_HI(3) } },
@@ -34,12 +34,27 @@ static bool valid(const kernel_spec *s)
         && !(s->dot == DOT_WS && s->k_tail) && format_of((octet_dtype)s->c);
 }
 
+static void add_to(assembler *as, x86_mem field, x86_mem amount)
+{
+    op_mem(as, MOV, 0, R_TMP, 0, field, 0);
+    op_mem(as, ADD, 0, R_TMP, 0, amount, 0);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, field, 0);
+}
+
+static void advance_rows(assembler *as, const kernel_spec *s, x86_mem field)
+{
+    op_mem(as, MOV, 0, R_TMP, 0, field, 0);
+    ri(as, ADDI, R_TMP, 4 * s->rows);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, field, 0);
+}
+
 octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t *bytes)
 {
     assembler as;
     if (!valid(s)) return OCTET_EUNSUPPORTED;
     asm_begin(&as, out, room);
-    const label no_tail = asm_label(&as), no_raw_in = asm_label(&as), epilogue = asm_label(&as);
+    const label next_tile = asm_label(&as), no_tail = asm_label(&as), no_raw_in = asm_label(&as), epilogue = asm_label(&as);
+    asm_place(&as, next_tile);
     gen_dot_setup(&as, s);
     gen_dot_loop(&as, s);
     if (s->k_tail) { /* only the last block of k has it */
@@ -67,6 +82,14 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
 
     asm_place(&as, epilogue);
     gen_epilogue(&as, s);
+    add_to(&as, ARG(a), ARG(a_step));
+    if (s->zero_a == ZERO_A_ROWS) advance_rows(&as, s, ARG(zero_a));
+    if (s->scale_a_rows) advance_rows(&as, s, ARG(scale_a));
+    if (s->zero_b) advance_rows(&as, s, ARG(row_sums));
+    op_mem(&as, MOV, 0, R_TMP, 0, ARG(tiles), 0);
+    ri(&as, SUBI, R_TMP, 1);
+    op_mem(&as, MOV_ST, 0, R_TMP, 0, ARG(tiles), 0);
+    asm_jcc(&as, CC_NZ, next_tile);
     op_reg(&as, VZEROUPPER, XMM, 0, 0, 0, 0);
     op_reg(&as, RET, 0, 0, 0, 0, 0);
     return asm_finish(&as, bytes);

@@ -36,11 +36,16 @@ static bool asked_for(const char *what)
     return list && strstr(list, what);
 }
 
+bool code_named(void)
+{
+    static int wanted = -1; /* asked with the cache's lock held */
+    if (wanted < 0) wanted = asked_for("perf");
+    return wanted;
+}
+
 void code_name(const char *name, void *address, size_t n)
 {
-    static int wanted = -1;
-    if (wanted < 0) wanted = asked_for("perf");
-    if (!wanted) return;
+    if (!code_named()) return;
     const int kept = errno;
     char path[48], line[160];
     snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
@@ -109,6 +114,7 @@ void code_unname(void *debugger_entry)
 }
 
 #else
+bool  code_named(void) { return false; }
 void  code_name(const char *name, void *address, size_t n) { (void)name; (void)address; (void)n; }
 void *code_debugger_entry(const char *name, void *address, size_t n) { (void)name; (void)address; (void)n; return NULL; }
 void  code_unname(void *debugger_entry) { (void)debugger_entry; }

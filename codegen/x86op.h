@@ -94,6 +94,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VMOVDQU32_STZ,"vmovdqu32",  ENC_EVEX, MAP_0F,   PP_F3, 0, 0x7f, FORM_MR,  MEM_FULL, 0) \
     /* general registers */ \
     X(MOV,         "mov",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x8b, FORM_RM, MEM_E8, 0) \
+    X(MOV_ST,      "mov",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x89, FORM_MR, MEM_E8, 0) \
     X(MOV32,       "mov",         ENC_GPR, MAP_NONE, PP_NONE, 0, 0x8b, FORM_RM, MEM_E4, 0) \
     X(LEA,         "lea",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x8d, FORM_RM, MEM_E8, 0) \
     X(ADD,         "add",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x03, FORM_RM, MEM_E8, 0) \

@@ -230,12 +230,6 @@ static void call_scattered(task *t, kernel_fn fn, tile_place p)
 
 /* ---- the loops ---- */
 
-static kernel_fn kernel_at(const task *t, int dot, bool last_panel, int rows)
-{
-    if (t->plain) return plain_kernel;
-    return kernel_code(atomic_load_explicit(&t->set->at[set_index(dot, t->place, last_panel, rows)], memory_order_acquire));
-}
-
 /* All tiles of one panel over one packed block; p counts from 0 over all of B. */
 static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chunk0, int level)
 {
@@ -260,8 +254,8 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
     }
     const residual_span span = t->spans ? t->spans[p * t->blocks + block] : (residual_span){ 0, 0 };
     x->res_steps = span.steps;
-    x->res_k = (const uint16_t *)(const void *)((const char *)b + b->res_k) + 2 * (size_t)span.first;
-    x->res_w = (const int8_t *)b + b->res_w + 2 * NR * (size_t)span.first;
+    x->res_k = blob_res_k(b) + 2 * (size_t)span.first;
+    x->res_w = blob_res_w(b) + 2 * NR * (size_t)span.first;
 
     /* its columns; the caller's arrays end at n */
     _Alignas(32) int32_t bias_pad[NR];
@@ -277,21 +271,30 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
         }
     }
 
-    kernel_fn fn = NULL;
-    int fn_rows = 0;
-    for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
+    /* tiles of base + 1 rows, then of base; a kernel call takes all alike, unless sums wait or values scatter */
+    const bool one_by_one = t->raw || !t->direct;
+    for (int64_t i = 0, r0 = 0; i < tiles.count;) {
         const int n = (int)part_size(tiles, i);
+        const int64_t alike = one_by_one ? 1 : i < tiles.extra ? tiles.extra : tiles.count - i;
         kernel_spec spec;
+        kernel_fn fn = plain_kernel;
         if (t->plain) {
             spec = plan_spec(g->plan, b->has_zeros, dot, false, cols, n);
             x->spec = &spec;
+        } else {
+            fn = kernel_code(atomic_load_explicit(&t->set->at[set_index(dot, t->place, cols < NR, n)], memory_order_acquire));
         }
-        if (n != fn_rows) {
-            fn = kernel_at(t, dot, cols < NR, n);
-            fn_rows = n;
+        x->tiles = alike;
+        if (t->place) {
+            x->a = (const uint8_t *)g->a.views[0].base + (i0 + r0) * g->a.views[0].line_stride + k0;
+            x->a_step = n * x->lda;
+        } else if (families[dot].form == A_WIDE) {
+            x->a = (const uint8_t *)(t->wide + r0 * kq);
+            x->a_step = 2 * n * kq;
+        } else {
+            x->a = t->quads + r0 * kq;
+            x->a_step = n * kq;
         }
-        if (t->place) x->a = (const uint8_t *)g->a.views[0].base + (i0 + r0) * g->a.views[0].line_stride + k0;
-        else x->a = families[dot].form == A_WIDE ? (const uint8_t *)(t->wide + r0 * kq) : t->quads + r0 * kq;
         if (t->raw) {
             int32_t *raw = t->raw + ((p - chunk0) * t->mc + r0) * NR;
             x->raw_in = block ? raw : NULL;
@@ -300,15 +303,11 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
         x->zero_a = t->zero_rows + r0;
         x->row_sums = t->row_sums + r0;
         x->scale_a = g->scale_a_rows ? g->scale_a_rows + i0 + r0 : NULL;
-        if (t->direct) {
-            x->c = (char *)g->dest->base + ((i0 + r0) * g->dest->row_stride + NR * p) * t->elem;
-            fn(x);
-        } else if (last) {
-            call_scattered(t, fn, (tile_place){ i0 + r0, NR * p, n, cols });
-        } else {
-            fn(x);
-        }
-        r0 += n;
+        x->c = (char *)g->dest->base + ((i0 + r0) * g->dest->row_stride + NR * p) * t->elem;
+        if (!t->direct && last) call_scattered(t, fn, (tile_place){ i0 + r0, NR * p, n, cols });
+        else fn(x);
+        i += alike;
+        r0 += alike * n;
     }
 }
 

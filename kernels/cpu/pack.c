@@ -150,12 +150,12 @@ bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant
     if (q->scales) memcpy(base + l.scales, q->scales, (size_t)n * 4);
     if (q->zeros) memcpy(base + l.zeros, q->zeros, (size_t)n * 4);
 
-    /* whatever the bound leaves is for residuals: 16 bytes of weights and 4 of ks a step */
+    /* whatever the bound leaves is for residuals */
     residual rest = { 0 };
     const int64_t spare = (int64_t)bound - l.rest - 2 * 64 - SLACK;
-    rest.room = search && l.spans && spare > 0 ? (uint32_t)min64(spare / 20, UINT32_MAX / 2) : 0;
+    rest.room = search && l.spans && spare > 0 ? (uint32_t)min64(spare / STEP_BYTES, UINT32_MAX / 4) : 0;
     rest.w = (int8_t *)base + l.rest;
-    rest.k = (uint16_t *)(void *)(base + l.rest + 16 * (int64_t)rest.room);
+    rest.k = (residual_k *)(void *)(base + l.rest + 2 * NR * (int64_t)rest.room);
 
     int all_peaks[3] = { 0 };
     int32_t *sums = (int32_t *)(void *)(base + l.sums);
@@ -195,11 +195,11 @@ bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant
     }
     head->residual_steps = rest.steps;
     head->res_w = (uint64_t)l.rest;
-    head->res_k = (uint64_t)line_up(l.rest + 16 * (int64_t)rest.steps);
-    uint16_t *ks = (uint16_t *)(void *)(base + head->res_k);
-    memmove(ks, rest.k, 4 * (size_t)rest.steps);
-    memset(base + l.rest + 16 * (int64_t)rest.steps, 0, (size_t)head->res_k - (size_t)l.rest - 16 * (size_t)rest.steps);
-    const int64_t end = (int64_t)head->res_k + 4 * (int64_t)rest.steps;
+    const int64_t weights_end = l.rest + 2 * NR * (int64_t)rest.steps, res_k = line_up(weights_end);
+    const int64_t end = res_k + 2 * (int64_t)sizeof(residual_k) * (int64_t)rest.steps;
+    head->res_k = (uint64_t)res_k;
+    memmove(base + res_k, rest.k, (size_t)(end - res_k));
+    memset(base + weights_end, 0, (size_t)(res_k - weights_end));
     head->bytes = (uint64_t)line_up(end + SLACK);
     memset(base + end, 0, (size_t)((int64_t)head->bytes - end));
     if (search) head->checksum = blob_checksum(head);
@@ -220,11 +220,11 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
     if (b->n != n || b->k != k) return "its n and k are not the plan's";
     if (b->kc < KC_MIN || b->kc > KC_MAX || b->kc % 16) return "its blocking is impossible";
     const layout l = lay_out(n, k, b->kc, b->per_column_scale, b->per_column_zero);
-    const uint64_t res_k = (uint64_t)line_up(l.rest + 16 * (int64_t)b->residual_steps);
+    const uint64_t res_k = (uint64_t)line_up(l.rest + 2 * NR * (int64_t)b->residual_steps);
     if (b->panels != (uint64_t)l.panels || b->sums != (uint64_t)l.sums || b->scales != (uint64_t)l.scales
         || b->zeros != (uint64_t)l.zeros || b->info != (uint64_t)l.info || b->spans != (uint64_t)l.spans
         || b->res_w != (uint64_t)l.rest || b->res_k != res_k
-        || b->bytes != (uint64_t)line_up((int64_t)res_k + 4 * (int64_t)b->residual_steps + SLACK))
+        || b->bytes != (uint64_t)line_up((int64_t)res_k + 2 * (int64_t)sizeof(residual_k) * (int64_t)b->residual_steps + SLACK))
         return "its sections do not fit together";
     for (int64_t p = 0; p < panels_of(n); p++) {
         const panel_info info = blob_info(b, p);
@@ -233,9 +233,10 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
         for (int64_t block = 0; block < (b->spans ? l.blocks : 0); block++) {
             const residual_span s = blob_span(b, p, block);
             if ((uint64_t)s.first + s.steps > b->residual_steps) return "a residual lies outside";
-            const uint16_t *ks = (const uint16_t *)(const void *)((const char *)b + b->res_k) + 2 * (size_t)s.first;
+            const residual_k *ks = blob_res_k(b) + 2 * (size_t)s.first;
             for (uint32_t i = 0; i < 2 * s.steps; i++)
-                if (ks[i] >= min64(b->kc, k - block * b->kc)) return "a residual lies outside";
+                if (ks[i].pick % 32 || ks[i].pick > 96 || 4 * ks[i].quad + ks[i].pick / 32 >= min64(b->kc, k - block * b->kc))
+                    return "a residual lies outside";
         }
     }
     if (blob_checksum(b) != b->checksum) {
@@ -248,8 +249,8 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
 void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
 {
     const int64_t k = b->k, whole = k / 4, blocks = b->spans ? ceil_div(k, b->kc) : 0;
-    const uint16_t *ks = (const uint16_t *)(const void *)((const char *)b + b->res_k);
-    const int8_t *rest = (const int8_t *)b + b->res_w;
+    const residual_k *ks = blob_res_k(b);
+    const int8_t *rest = blob_res_w(b);
     for (int64_t p = 0; p < panels_of(b->n); p++) {
         const int cols = panel_cols(b->n, p);
         const int8_t *panel = blob_panel(b, p);
@@ -263,7 +264,7 @@ void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
             const residual_span s = blob_span(b, p, block);
             for (uint32_t i = 2 * s.first; i < 2 * (s.first + s.steps); i++)
                 for (int j = 0; j < cols; j++) {
-                    int8_t *v = &out[(p * NR + j) * line_stride + (block * b->kc + ks[i]) * k_stride];
+                    int8_t *v = &out[(p * NR + j) * line_stride + (block * b->kc + 4 * ks[i].quad + ks[i].pick / 32) * k_stride];
                     *v = (int8_t)(*v + rest[2 * NR * (i / 2) + 2 * (uint32_t)j + i % 2]);
                 }
         }

@@ -129,6 +129,10 @@ static inline residual_span blob_span(const blob *b, int64_t p, int64_t block)
     return ((const residual_span *)((const char *)b + b->spans))[p * ceil_div(b->k, b->kc) + block];
 }
 
+enum { STEP_BYTES = 2 * NR + 2 * (int)sizeof(residual_k) };
+static inline const residual_k *blob_res_k(const blob *b) { return (const residual_k *)(const void *)((const char *)b + b->res_k); }
+static inline const int8_t     *blob_res_w(const blob *b) { return (const int8_t *)b + b->res_w; }
+
 /* ---- proof.c: what may be added in 16 bits ---- */
 
 /* Of one packed panel: the largest sum of positive, or of negated negative, weights of a 16-bit lane
@@ -138,8 +142,8 @@ void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[3]);
 dot_kind proven_dot(const int peak[3], int amax, unsigned cpu);
 
 typedef struct residual {
-    uint16_t *k;     /* pairs, relative to their block of kc */
-    int8_t   *w;     /* 8 pairs for each                     */
+    residual_k *k;   /* two a step, within their block of kc */
+    int8_t     *w;   /* 8 pairs a step                       */
     uint32_t  steps, room;
 } residual;
 /*

@@ -64,7 +64,7 @@ static void finish(const kernel_args *g, const kernel_spec *s, int i, int j, int
     else ((uint16_t *)row)[j] = t == OCTET_F16 ? f16_from_f32(real) : bf16_from_f32(real);
 }
 
-void plain_kernel(const kernel_args *g)
+static void one_tile(const kernel_args *g)
 {
     const kernel_spec *s = g->spec;
     const int64_t k = 4 * g->quads + (g->raw_out ? 0 : s->k_tail);
@@ -73,9 +73,21 @@ void plain_kernel(const kernel_args *g)
             uint32_t sum = 0;
             for (int64_t p = 0; p < k; p++) sum += (uint32_t)(a_value(g, s, i, p) * b_value(g, s, j, p));
             for (int64_t r = 0; r < 2 * g->res_steps; r++)
-                sum += (uint32_t)(a_value(g, s, i, g->res_k[r]) * g->res_w[2 * NR * (r / 2) + 2 * j + r % 2]);
+                sum += (uint32_t)(a_value(g, s, i, 4 * g->res_k[r].quad + g->res_k[r].pick / 32) * g->res_w[2 * NR * (r / 2) + 2 * j + r % 2]);
             if (g->raw_in) sum += (uint32_t)g->raw_in[NR * i + j];
             if (g->raw_out) g->raw_out[NR * i + j] = (int32_t)sum;
             else finish(g, s, i, j, (int32_t)sum);
         }
+}
+
+void plain_kernel(kernel_args *g)
+{
+    for (; g->tiles > 0; g->tiles--) {
+        one_tile(g);
+        g->a += g->a_step;
+        g->c = (char *)g->c + g->spec->rows * g->ldc;
+        g->zero_a += g->spec->rows;
+        g->scale_a += g->spec->rows;
+        g->row_sums += g->spec->rows;
+    }
 }

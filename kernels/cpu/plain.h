@@ -4,6 +4,6 @@
 
 #include "gen.h"
 
-void plain_kernel(const kernel_args *);
+void plain_kernel(kernel_args *);
 
 #endif

@@ -1,0 +1,109 @@
+/*
+ * What the parts of octet-bench share: a problem with its data, a peer, a measurement, a row.
+ * The timer at the end is the C face of Google Benchmark.
+ */
+#ifndef OCTET_BENCH_H
+#define OCTET_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "octet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- problems ---- */
+
+/* C[m,n] = A[m,k] B[k,n], row-major, tight; B is kept as n x k, as PyTorch keeps weights. */
+typedef struct problem {
+    int64_t     m, n, k;
+    octet_dtype a, b, c;
+    bool        bias, relu;
+    int         threads;
+    const char *isa;       /* a cap for everyone who can be capped, or NULL */
+    void       *pa, *pc;   /* of types a and c                     */
+    int8_t     *pb;        /* n x k                                */
+    float      *scales;    /* n, of B                              */
+    int32_t    *pbias;     /* n                                    */
+    float       scale_a, scale_c;
+    int32_t     zero_a, zero_c;
+    float      *fa, *fb, *fc; /* the same product in f32, for peers that have only that */
+} problem;
+
+/* ---- peers ---- */
+
+typedef struct peer {
+    const char *name;
+    bool        f32;                        /* computes the f32 product instead                  */
+    const char *(*open)(const char *isa);   /* NULL if it can be used, else why not; before any prepare */
+    const char *(*version)(void);
+    void *(*prepare)(const problem *);      /* packs constants; NULL: cannot do this problem     */
+    void (*run)(void *);
+    void (*close)(void *);
+} peer;
+extern const peer *const peers[]; /* ends with NULL */
+
+/* ---- data.c ---- */
+
+typedef struct rng { uint64_t s; } rng;
+uint32_t rng_u32(rng *);
+double   rng_unit(rng *); /* 0 <= . < 1 */
+/* Fills A, B and the f32 twins. data_a: uniform, 7bit; data_b: uniform, gauss, t5, 7bit or file:PATH;
+ * scales of B: per tensor or column. False: no such data. */
+bool fill(problem *, const char *data_a, const char *data_b, bool per_tensor, uint64_t seed);
+bool problem_new(problem *);
+void problem_free(problem *);
+/* The plain product, saturated nowhere; true if C equals it (every value, or `sample` random ones). */
+bool verify(const problem *, int64_t sample, rng *);
+
+/* ---- sampler.c ---- */
+
+double now_ns(void);
+
+typedef struct stats {
+    double min, median, p99, ratio, ratio_low; /* ns a call; peer over octet: median, lower 95 % bound */
+    int    pairs;
+} stats;
+typedef void (*call_fn)(void *);
+/* Times f, or f and g in turn, pair by pair: at least 30 pairs and `seconds` of them. cold: everything
+ * is evicted before each call. g's stats go to *other. */
+stats sample(call_fn f, void *fx, call_fn g, void *gx, double seconds, bool cold, stats *other);
+void  pin(int cpu);
+
+/* ---- report.c ---- */
+
+typedef enum report_format { REPORT_TABLE, REPORT_CSV, REPORT_JSON } report_format;
+typedef struct row {
+    const char *op, *impl, *kernel, *types, *problem, *check, *cache, *verified;
+    int         threads;
+    double      min_ns, median_ns, p99_ns, gops, gbytes, percent_of_peak, prepare_us, first_call_us;
+    size_t      packed_bytes, workspace_bytes;
+    double      ratio, ratio_low; /* 0: none */
+} row;
+void report_begin(FILE *, report_format, const char *command, uint64_t seed);
+void report_row(const row *);
+void report_end(void);
+/* octet-bench compare OLD NEW: 0, 1 if NEW is slower beyond the noise, 2 if they cannot be read. */
+int report_compare(const char *old_path, const char *new_path);
+
+/* ---- machine.c ---- */
+
+/* Multiply-accumulates per second of a limit loop: registers only, the sequence of a dot kind
+ * (gen.h); 0 where it cannot run. */
+double limit_rate(int dot, double seconds);
+double core_hz(void);
+int    machine_report(void);
+
+/* ---- bench.cc: Google Benchmark ---- */
+
+/* ns of one call of f(x), the median of 5 repetitions of at least `seconds` each. */
+double benchmark_ns(const char *name, call_fn f, void *x, double seconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,148 @@
+/*
+ * The machine's own ceilings. A limit loop is a kernel's sequence without loads or loop control to
+ * speak of: registers only, enough independent sums to hide every latency. Kernels are quoted as a
+ * share of it, timed in turn, since the clock of a shared machine drifts.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "asm.h"
+#include "bench.h"
+#include "cpu.h"
+#include "family.h"
+
+enum { STEPS = 256, ROWS = 6, ONES = 15 };
+typedef void (*loop_fn)(void);
+
+static loop_fn build(void (*body)(assembler *, int), int dot)
+{
+    uint8_t *page = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assembler as;
+    size_t bytes;
+    if (page == MAP_FAILED) return NULL;
+    asm_begin(&as, page, 1 << 16);
+    for (int i = 0; i < 16; i++) rrr(&as, VPXOR, i, i, i);
+    rrr(&as, VPCMPEQW, ONES, ONES, ONES);
+    op_reg(&as, VPSRLW, YMM, ONES, 0, ONES, 15);
+    rrr(&as, VPXOR, 0, 0, 0);
+    op_reg(&as, IMULI, 0, RCX, 0, RCX, 0);
+    ri(&as, ADDI, RCX, STEPS);
+    const label again = asm_label(&as);
+    asm_place(&as, again);
+    body(&as, dot);
+    ri(&as, SUBI, RCX, 1);
+    asm_jcc(&as, CC_NZ, again);
+    op_reg(&as, VZEROUPPER, XMM, 0, 0, 0, 0);
+    op_reg(&as, RET, 0, 0, 0, 0, 0);
+    if (asm_finish(&as, &bytes) || mprotect(page, 1 << 16, PROT_READ | PROT_EXEC)) {
+        munmap(page, 1 << 16);
+        return NULL;
+    }
+    return (loop_fn)(void *)page;
+}
+
+/* Six rows: sums 0 .. 5, temporaries 6 .. 13, sources 14 and ones. */
+static void dot_body(assembler *as, int dot)
+{
+    if (dot == DOT_W || dot == DOT_WS) {
+        for (int i = 0; i < ROWS; i += 2) {
+            for (int j = 0; j < 2; j++) rrr(as, VPMADDWD, 6 + i + j, 14, ONES);
+            for (int j = 0; j < 2; j++) rrr(as, VPADDD, i + j, i + j, 6 + i + j);
+        }
+        return;
+    }
+    const int t = dot == DOT_T1 ? 1 : dot == DOT_T2 ? 2 : 4;
+    for (int i = 0; i < ROWS; i += 2)
+        for (int q = 0; q <= t; q++)
+            for (int j = 0; j < 2; j++) {
+                const int sum = 6 + 2 * j + 4 * (i & 2) / 2, part = sum + 1;
+                if (q < t) rrr(as, VPMADDUBSW, q ? part : sum, 14, ONES);
+                if (q && q < t) rrr(as, VPADDW, sum, sum, part);
+                if (q == t) {
+                    rrr(as, VPMADDWD, sum, sum, ONES);
+                    rrr(as, VPADDD, i + j, i + j, sum);
+                }
+            }
+}
+
+static void chain_body(assembler *as, int dot)
+{
+    (void)dot;
+    for (int i = 0; i < 64; i++) op_reg(as, ADD, 0, RAX, 0, RAX, 0); /* each waits for the one before: a cycle */
+}
+
+static void call(void *f)
+{
+    loop_fn fn = *(loop_fn *)f;
+    fn();
+}
+
+static double seconds_of(loop_fn *f, double seconds)
+{
+    stats other;
+    return sample(call, f, NULL, NULL, seconds, false, &other).median * 1e-9;
+}
+
+double limit_rate(int dot, double seconds)
+{
+    static loop_fn loops[DOT_COUNT];
+    if (dot <= DOT_PLAIN || dot >= DOT_COUNT || family_refuses(&families[dot], cpu_features())) return 0;
+    if (!loops[dot]) loops[dot] = build(dot_body, dot);
+    if (!loops[dot]) return 0;
+    const int t = dot == DOT_T1 ? 1 : dot == DOT_T2 ? 2 : dot == DOT_T4 ? 4 : 0;
+    const double macs = (double)STEPS * ROWS * (t ? 32 * t : 16);
+    return macs / seconds_of(&loops[dot], seconds);
+}
+
+double core_hz(void)
+{
+    static loop_fn chain;
+    if (!chain) chain = build(chain_body, 0);
+    return chain ? 64.0 * STEPS / seconds_of(&chain, 0.02) : 0;
+}
+
+/* ---- memory ---- */
+
+typedef struct stretch { const uint64_t *p; size_t words; uint64_t sum; } stretch;
+
+__attribute__((optimize("O3")))
+static void read_all(void *x)
+{
+    stretch *s = x;
+    uint64_t sum[16] = { 0 };
+    for (size_t i = 0; i + 16 <= s->words; i += 16)
+        for (int j = 0; j < 16; j++) sum[j] += s->p[i + (size_t)j];
+    for (int j = 0; j < 16; j++) s->sum += sum[j];
+}
+
+int machine_report(void)
+{
+    const cpu_caches c = cpu_cache_sizes();
+    printf("instruction sets   %s\n", cpu_features() & CPU_AVX2 ? "avx2" : "plain");
+    printf("caches             L1d %lld KiB, L2 %lld KiB, L3 %lld KiB\n", (long long)c.l1d >> 10, (long long)c.l2 >> 10, (long long)c.l3 >> 10);
+    const double hz = core_hz();
+    printf("clock              %.2f GHz (a chain of dependent adds)\n\n", hz * 1e-9);
+    printf("%-10s %12s %12s\n", "limit loop", "GOPS", "MAC/cycle");
+    for (int dot = DOT_W; dot < DOT_COUNT; dot++) {
+        const double rate = limit_rate(dot, 0.1);
+        if (rate) printf("%-10s %12.1f %12.1f\n", families[dot].name, 2e-9 * rate, rate / hz);
+    }
+    printf("\n%-22s %12s\n", "one thread reads from", "GB/s");
+    const struct { const char *name; int64_t bytes; } levels[] = {
+        { "L1", c.l1d / 2 }, { "L2", c.l2 / 2 }, { "L3", min64(c.l3 / 2, 12 << 20) }, { "memory", max64(4 * c.l3, 256 << 20) },
+    };
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        stretch s = { 0 };
+        uint64_t *p = aligned_alloc(64, (size_t)levels[i].bytes / 64 * 64);
+        if (!p) continue;
+        memset(p, 1, (size_t)levels[i].bytes / 64 * 64);
+        s.p = p;
+        s.words = (size_t)levels[i].bytes / 64 * 8;
+        stats other;
+        printf("%-22s %12.1f\n", levels[i].name, 8.0 * (double)s.words / sample(read_all, &s, NULL, NULL, 0.2, false, &other).median);
+        free(p);
+    }
+    return 0;
+}
