@@ -389,10 +389,13 @@ static void hit_once(void *x)
     cache_release(cache_acquire(&j->spec));
 }
 
-typedef struct bare { kernel_fn fn; kernel_args args; } bare;
+typedef struct bare { kernel_fn fn; kernel_args args; const uint8_t *a; void *c; } bare;
 static void bare_once(void *x)
 {
     bare *b = x;
+    b->args.tiles = 1;
+    b->args.a = b->a;
+    b->args.c = b->c;
     b->fn(&b->args);
 }
 
@@ -484,8 +487,8 @@ static int codegen(void)
     const kernel_set *set = &x.plan->sets[0];
     const int dot = blob_info(b, 0).dot[0];
     const bool place = plan_places(x.plan, false, x.packed->dots, b->residual_steps);
-    bare direct = { kernel_code(set->at[set_index(dot, place, false, 1)]), { .a = p.pa, .lda = p.k, .b = blob_panel(b, 0), .quads = p.k / 4,
-        .c = p.pc, .ldc = 4 * p.n, .sums = (const int32_t *)(const void *)((const char *)b + b->sums), .consts = &gen_const } };
+    bare direct = { kernel_code(set->at[set_index(dot, place, false, 1)]), { .lda = p.k, .b = blob_panel(b, 0), .quads = p.k / 4,
+        .ldc = 4 * p.n, .sums = (const int32_t *)(const void *)((const char *)b + b->sums), .consts = &gen_const }, p.pa, p.pc };
     stats run;
     const stats kernel_time = sample(bare_once, &direct, ours_run, &x, 0.3, false, &run);
     printf("1x8x64: kernel alone            %8.1f ns\n        planned run adds        %8.1f ns\n", kernel_time.median, run.median - kernel_time.median);

@@ -248,7 +248,7 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
             rrm(as, VPSHUFB, x, x, pick);
             if (which) {
                 rrr(as, VPOR, x, x, X + 2 * n);
-                rm(as, VMOVDQU_ST, x, at(RSP, SLOT + 32 * n));
+                if (wide) rm(as, VMOVDQU_ST, x, at(RSP, SLOT + 32 * n));
             }
         }
     }
@@ -259,7 +259,9 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
     }
     for (int i = 0; s->rows > 1 && i < s->rows; i++) {
         const int x = 12 + i % 4;
-        rm(as, VPBROADCASTD, x, at(RSP, SLOT + value * i));
+        if (!wide && i % 4 == 0) op_reg(as, VPERMQ, YMM, X, 0, Y, i ? 0xee : 0x44);
+        if (!wide) op_reg(as, VPSHUFD, YMM, x, 0, X, 0x55 * (i % 4));
+        else rm(as, VPBROADCASTD, x, at(RSP, SLOT + value * i));
         rrr(as, VPMADDWD, x, x, REST);
         rrr(as, VPADDD, i, i, x);
     }

@@ -53,6 +53,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPACKUSWB,   "vpackuswb",   ENC_VEX, MAP_0F,   PP_66, 0, 0x67, FORM_RVM, MEM_FULL, 0) \
     X(VPUNPCKLDQ,  "vpunpckldq",  ENC_VEX, MAP_0F,   PP_66, 0, 0x62, FORM_RVM, MEM_FULL, 0) \
     X(VPUNPCKHDQ,  "vpunpckhdq",  ENC_VEX, MAP_0F,   PP_66, 0, 0x6a, FORM_RVM, MEM_FULL, 0) \
+    X(VPSHUFD,     "vpshufd",     ENC_VEX, MAP_0F,   PP_66, 0, 0x70, FORM_RMI, MEM_FULL, 0) \
     X(VPERMQ,      "vpermq",      ENC_VEX, MAP_0F3A, PP_66, 1, 0x00, FORM_RMI, MEM_FULL, 0) \
     X(VEXTRACTI128,"vextracti128",ENC_VEX, MAP_0F3A, PP_66, 0, 0x39, FORM_MRI, MEM_E16, 0) \
     X(VINSERTI128, "vinserti128", ENC_VEX, MAP_0F3A, PP_66, 0, 0x38, FORM_RVMI,MEM_E16, 0) \

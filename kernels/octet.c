@@ -248,8 +248,10 @@ static void prepare(const octet_gemm_desc *d, const octet_gemm_args *x, uint8_t 
     }
     set_i(k->zero_a_v, x->zero_a + (flip ? 128 : 0));
     if (d->c == OCTET_S32) {
-        set_i(k->lo.i, to_s32(lo));
-        set_i(k->hi.i, to_s32(hi));
+        if (d->flags & (OCTET_RELU | OCTET_CLIP)) {
+            set_i(k->lo.i, to_s32(lo));
+            set_i(k->hi.i, to_s32(hi));
+        }
         return;
     }
     set_f(k->scale_a_v, x->scale_a == 0.0f ? 1.0f : x->scale_a);
@@ -300,11 +302,14 @@ octet_status octet_run(const octet_plan *p, const octet_gemm_args *args)
 {
     octet_gemm_args x;
     if (!p || !args) return fail(OCTET_EINVAL, "octet_run: %s is NULL", p ? "args" : "plan");
-    if (!copy_versioned(&x, sizeof x, offsetof(octet_gemm_args, bias), args))
-        return fail(OCTET_EINVAL, "octet_run: args->size is not of a known version; initialize with OCTET_GEMM_ARGS");
-    const char *broken = args_breach(p, &x);
+    if (args->size != sizeof x) { /* of another version */
+        if (!copy_versioned(&x, sizeof x, offsetof(octet_gemm_args, bias), args))
+            return fail(OCTET_EINVAL, "octet_run: args->size is not of a known version; initialize with OCTET_GEMM_ARGS");
+        args = &x;
+    }
+    const char *broken = args_breach(p, args);
     if (broken) return fail(OCTET_EINVAL, "octet_run: %s", broken);
-    return run_checked(p, &x);
+    return run_checked(p, args);
 }
 
 size_t octet_workspace_bytes(const octet_plan *p, int64_t max_m, int threads)

@@ -42,6 +42,7 @@ typedef struct blocking {
     int32_t kc;     /* values of k in a block, a multiple of 16, at least 32 */
     int64_t mc;     /* rows of A packed together                            */
     int64_t panels; /* of B in a block                                      */
+    int64_t a_bytes; /* of packed A in a block                              */
 } blocking;
 
 /* The generated kernels of a plan, for B without and with zero points. */

@@ -155,9 +155,38 @@ void pack_quads(const uint8_t *base, int64_t line_stride, int64_t k_stride, int 
     if (p < kn) tail_quad(base + p * k_stride, line_stride, k_stride, lines, (int)(kn - p), flip, compact, out + p * lines);
 }
 
-void widen_u8(const uint8_t *quads, int64_t n, uint16_t *out)
+#if OCTET_X86
+/* Any number of lines, k consecutive: 16 values of k of one line become four quads of 16 bits. */
+__attribute__((target("avx2")))
+static int64_t wide_of_lines(const uint8_t *base, int64_t ls, int lines, int64_t kn, uint8_t flip, uint16_t *out)
 {
-    for (int64_t i = 0; i < n; i++) out[i] = quads[i];
+    const __m128i f = _mm_set1_epi8((char)flip);
+    const int64_t quad = 4 * lines;
+    int64_t p = 0;
+    for (; p + 16 <= kn; p += 16, out += 4 * quad)
+        for (int i = 0; i < lines; i++) {
+            const __m256i v = _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(base + i * ls + p)), f));
+            const __m128i lo = _mm256_castsi256_si128(v), hi = _mm256_extracti128_si256(v, 1);
+            uint16_t *o = out + 4 * i;
+            _mm_storel_epi64((__m128i *)(void *)o, lo);
+            _mm_storeh_pd((double *)(void *)(o + quad), _mm_castsi128_pd(lo));
+            _mm_storel_epi64((__m128i *)(void *)(o + 2 * quad), hi);
+            _mm_storeh_pd((double *)(void *)(o + 3 * quad), _mm_castsi128_pd(hi));
+        }
+    return p;
+}
+#endif
+
+void pack_wide(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn, uint8_t flip, uint16_t *out)
+{
+    int64_t p = 0;
+#if OCTET_X86
+    if (k_stride == 1 && (cpu_features() & CPU_AVX2)) p = wide_of_lines(base, line_stride, lines, kn, flip, out);
+#endif
+    for (; p < kn; p += 4)
+        for (int i = 0; i < lines; i++)
+            for (int q = 0; q < 4; q++)
+                out[p * lines + 4 * i + q] = p + q < kn ? base[i * line_stride + (p + q) * k_stride] ^ flip : 0;
 }
 
 static void widen_s8(const int8_t *x, int64_t n, int16_t *out)
@@ -174,16 +203,16 @@ void widen_panel(const int8_t *panel, int cols, int64_t kn, int16_t *out)
         for (int q = 0; q < 4; q++) out[whole + 4 * j + q] = q < rest ? panel[whole + rest * j + q] : 0;
 }
 
-void add_line_sums(const uint8_t *quads, int lines, int64_t kn, int32_t *sum)
+void add_line_sums(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn, uint8_t flip, int32_t *sum)
 {
-    int64_t n = ceil_div(kn, 4);
     for (int i = 0; i < lines; i++) {
-        int32_t s = 0;
-        for (int64_t q = 0; q < n; q++) {
-            const uint8_t *x = quads + 4 * (q * lines + i);
-            s += x[0] + x[1] + x[2] + x[3];
-        }
-        sum[i] = (int32_t)((uint32_t)sum[i] + (uint32_t)s);
+        const uint8_t *line = base + i * line_stride;
+        uint32_t s = (uint32_t)sum[i];
+        if (k_stride == 1)
+            for (int64_t p = 0; p < kn; p++) s += line[p] ^ flip;
+        else
+            for (int64_t p = 0; p < kn; p++) s += line[p * k_stride] ^ flip;
+        sum[i] = (int32_t)s;
     }
 }
 

@@ -22,6 +22,7 @@ enum {
     WIDEN_TILES = 4,            /* widening a panel of B beforehand pays from so many tiles on */
     PLACE_ROWS = 8,             /* A is read where it lies for so few rows,                   */
     PLACE_PANELS = 4,           /* or where so few panels read it                             */
+    PLACE_ZEROS = 64,           /* rows at a time, then, if each has a zero point             */
     TASK_MACS = 1 << 18,        /* less work than this is not worth a second thread           */
     W_DOTS = 1 << DOT_W,
     T_DOTS = 1 << DOT_T1 | 1 << DOT_T2 | 1 << DOT_T4,
@@ -40,6 +41,7 @@ blocking cpu_blocking(const octet_gemm_desc *d, blocking b)
     if (!b.kc) b.kc = (int32_t)max64(256, min64(KC_MAX, c.l1d / 2 / NR / 16 * 16));
     if (!b.mc) b.mc = 1 << 20;
     if (!b.panels) b.panels = INT64_MAX / 64;
+    if (!b.a_bytes) b.a_bytes = c.l2 / 2;
     (void)d;
     return b;
 }
@@ -50,7 +52,7 @@ typedef struct task {
     const gemm_problem *g;
     const blob         *blob;
     const kernel_set   *set;
-    kernel_args         args;
+    kernel_args        *args;       /* this task's own */
     int64_t             row0, rows, panel0, panels;
     int64_t             k, kc, blocks;
     const residual_span *spans;       /* NULL: no residual                       */
@@ -61,7 +63,7 @@ typedef struct task {
     int64_t             mc, chunk;  /* rows, panels */
     uint8_t            *lines;      /* gathered A, a row each line_ld               */
     int64_t             line_ld;
-    uint8_t            *quads, *tile;
+    uint8_t            *quads;
     uint16_t           *wide;
     int16_t            *panel;      /* widened B, or NULL                           */
     int32_t            *raw, *row_sums, *zero_rows;
@@ -81,7 +83,7 @@ static void carve(task *t, uint8_t *memory, size_t bytes)
     const unsigned any = t->g->b->dots[0] | t->g->b->dots[1];
     const int64_t kmax = round_up(min64(t->k, t->kc), 4);
     const bool t_form = (any & T_DOTS) && !t->wide_source, w_form = (any & W_DOTS) || t->wide_source;
-    const int64_t fixed = MR_MAX * kmax + 16 * PAD;
+    const int64_t fixed = 16 * PAD;
     const int64_t packed_row = (t_form || t->plain) * kmax + w_form * 2 * kmax;
     const int64_t a_row = packed_row + (t->gathered ? (1 + t->wide_source) * kmax : 0) + 8;
     int64_t avail = (int64_t)bytes - fixed;
@@ -91,7 +93,7 @@ static void carve(task *t, uint8_t *memory, size_t bytes)
 
     /* sums that wait for the next block of k get a third */
     const int64_t raw_share = t->blocks > 1 ? avail / 3 : 0, a_share = avail - raw_share;
-    const int64_t in_l2 = cpu_cache_sizes().l2 / 2 / max64(1, packed_row);
+    const int64_t in_l2 = plan->blocks.a_bytes / max64(1, packed_row);
     int64_t mc = max64(1, min64(min64(a_share / a_row, min64(in_l2, plan->blocks.mc)), t->rows));
     if (t->blocks > 1) mc = max64(1, min64(mc, raw_share / (4 * NR)));
     if (mc >= 24) { /* whole tiles of 6 and of 8, and blocks of like size */
@@ -103,7 +105,6 @@ static void carve(task *t, uint8_t *memory, size_t bytes)
     if (t->blocks > 1) t->chunk = max64(1, min64(t->chunk, raw_share / (4 * NR * mc)));
 
     t->line_ld = kmax;
-    t->tile = take(&memory, MR_MAX * kmax + PAD);
     t->quads = t_form || t->plain ? take(&memory, mc * kmax + PAD) : NULL;
     t->wide = w_form ? (uint16_t *)(void *)take(&memory, 2 * mc * kmax + PAD) : NULL;
     t->lines = t->gathered ? take(&memory, (1 + t->wide_source) * mc * kmax) : NULL;
@@ -113,31 +114,28 @@ static void carve(task *t, uint8_t *memory, size_t bytes)
     t->raw = t->blocks > 1 ? (int32_t *)(void *)take(&memory, 4 * NR * mc * t->chunk) : NULL;
 }
 
-/* Packs rows i0 .. of A in tiles of mr rows: quads, or by way of quads the 16-bit form. */
-static void pack_tiles(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int mr, bool wide, int32_t *sums)
+/* Packs rows i0 .. of A in tiles of mr rows, as bytes or in 16 bits. */
+static void pack_tiles(task *t, int64_t i0, int64_t k0, int64_t kn, bool wide, int32_t *sums)
 {
-    const source *a = &t->g->a;
-    const view *v = &a->views[0];
-    const parts tiles = tiles_of(rows, mr);
-    const int64_t kq = round_up(kn, 4);
+    const view *v = &t->g->a.views[0];
+    const bool lined_up = t->gathered;
+    const int64_t ls = lined_up ? t->line_ld : v->line_stride, ks = lined_up ? 1 : v->k_stride, kq = round_up(kn, 4);
+    const uint8_t *base = lined_up ? t->lines : (const uint8_t *)v->base + i0 * ls + k0 * ks;
+    const uint8_t flip = lined_up ? 0 : t->g->a.flip;
+    const parts tiles = t->tiles[wide];
     for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
         const int n = (int)part_size(tiles, i);
-        uint8_t *quads = wide ? t->tile : t->quads + r0 * kq;
-        if (t->gathered)
-            pack_quads(t->lines + r0 * t->line_ld, t->line_ld, 1, n, kn, 0, false, quads);
-        else
-            pack_quads((const uint8_t *)v->base + (i0 + r0) * v->line_stride + k0 * v->k_stride, v->line_stride, v->k_stride,
-                       n, kn, a->flip, false, quads);
-        if (sums) add_line_sums(quads, n, kn, sums + r0);
-        if (wide) widen_u8(quads, n * kq, t->wide + r0 * kq);
+        if (wide) pack_wide(base + r0 * ls, ls, ks, n, kn, flip, t->wide + r0 * kq);
+        else pack_quads(base + r0 * ls, ls, ks, n, kn, flip, false, t->quads + r0 * kq);
+        if (sums) add_line_sums(base + r0 * ls, ls, ks, n, kn, flip, sums + r0);
         r0 += n;
     }
 }
 
 /* A of 16 bits: straight to the wide form. */
-static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int mr, int32_t *sums)
+static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn, int32_t *sums)
 {
-    const parts tiles = tiles_of(rows, mr);
+    const parts tiles = t->tiles[1];
     const int64_t kq = round_up(kn, 4);
     int16_t *lines = (int16_t *)(void *)t->lines;
     gather_wide(&t->g->a, i0, rows, k0, kn, lines, t->line_ld);
@@ -158,12 +156,12 @@ static int pack_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
     const unsigned *dots = t->g->b->dots;
     int32_t *sums = t->blob->has_zeros ? t->row_sums : NULL;
     if (t->wide_source) {
-        pack_wide_source(t, i0, rows, k0, kn, families[DOT_W].mr, sums);
+        pack_wide_source(t, i0, rows, k0, kn, sums);
         return 0;
     }
     if (t->gathered) gather_lines(&t->g->a, i0, rows, k0, kn, t->lines, t->line_ld);
     if (t->plain) {
-        pack_tiles(t, i0, rows, k0, kn, families[DOT_PLAIN].mr, false, sums);
+        pack_tiles(t, i0, k0, kn, false, sums);
         return 0;
     }
     int level = 0;
@@ -174,10 +172,10 @@ static int pack_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
                             : !any_above(&t->g->a, i0, rows, k0, kn, (uint8_t)amax_level[1]);
     }
     if (dots[level] & T_DOTS) {
-        pack_tiles(t, i0, rows, k0, kn, families[DOT_T1].mr, false, sums);
+        pack_tiles(t, i0, k0, kn, false, sums);
         sums = NULL;
     }
-    if (dots[level] & W_DOTS) pack_tiles(t, i0, rows, k0, kn, families[DOT_W].mr, true, sums);
+    if (dots[level] & W_DOTS) pack_tiles(t, i0, k0, kn, true, sums);
     return level;
 }
 
@@ -219,10 +217,10 @@ static void call_scattered(task *t, kernel_fn fn, tile_place p)
     _Alignas(32) char tile[MR_MAX * NR * 4];
     const gemm_problem *g = t->g;
     const octet_gemm_desc *d = &g->plan->desc;
-    t->args.c = tile;
-    t->args.ldc = NR * t->elem;
+    t->args->c = tile;
+    t->args->ldc = NR * t->elem;
     if (d->flags & OCTET_ACCUMULATE) move_tile(g->dest, p, t->elem, tile, false);
-    fn(&t->args);
+    fn(t->args);
     if (g->dests == 1 && !g->add) move_tile(g->dest, p, t->elem, tile, true);
     else
         for (int v = 0; v < g->dests; v++) add_tile(&g->dest[v], p, d->c, tile);
@@ -235,7 +233,7 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
 {
     const gemm_problem *g = t->g;
     const blob *b = t->blob;
-    kernel_args *x = &t->args;
+    kernel_args *x = t->args;
     const int cols = panel_cols(b->n, p);
     const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0);
     const bool last = block + 1 >= t->blocks;
@@ -311,11 +309,12 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
     }
 }
 
-static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t panel0, int64_t panels, uint8_t *memory, size_t bytes)
+static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int64_t rows, int64_t panel0, int64_t panels, uint8_t *memory, size_t bytes)
 {
     const octet_plan *plan = g->plan;
     const blob *b = g->b->blob;
-    task t = { .g = g, .blob = b, .args = g->fixed, .row0 = row0, .rows = rows, .panel0 = panel0, .panels = panels };
+    int32_t zeros[PLACE_ZEROS];
+    task t = { .g = g, .blob = b, .args = args, .row0 = row0, .rows = rows, .panel0 = panel0, .panels = panels };
     t.set = &plan->sets[b->has_zeros != 0];
     t.k = b->k;
     t.kc = b->kc;
@@ -326,14 +325,20 @@ static void run_task(const gemm_problem *g, int64_t row0, int64_t rows, int64_t 
     t.wide_source = g->a.weights != NULL;
     t.gathered = !source_is_plain(&g->a);
     t.direct = g->dests == 1 && !g->add && !g->dest->row_offset && !g->dest->col_offset && g->dest->col_stride == 1;
-    t.args.consts = &gen_const;
-    t.args.raw_in = NULL;
-    t.args.raw_out = NULL;
-    t.args.ldc = g->dest->row_stride * t.elem;
-    t.args.lda = g->a.views[0].line_stride;
+    args->consts = &gen_const;
+    args->raw_in = NULL;
+    args->raw_out = NULL;
+    args->ldc = g->dest->row_stride * t.elem;
+    args->lda = g->a.views[0].line_stride;
     t.place = !t.plain && !t.gathered && g->a.flip == 0 && g->a.views[0].k_stride == 1
            && plan_places(plan, b->has_zeros, g->b->dots, b->residual_steps) && (rows <= PLACE_ROWS || panels <= PLACE_PANELS);
-    carve(&t, memory, bytes);
+    if (t.place && t.blocks == 1) { /* nothing is packed, nothing waits: no memory is needed */
+        t.mc = g->zero_a_rows ? min64(rows, PLACE_ZEROS) : rows;
+        t.chunk = panels;
+        t.zero_rows = zeros;
+    } else {
+        carve(&t, memory, bytes);
+    }
     const unsigned kept = fp_enter();
 
     for (int64_t c0 = panel0; c0 < panel0 + panels; c0 += t.chunk)
@@ -366,14 +371,15 @@ static void one_task(void *arg, size_t i)
 {
     const split *s = arg;
     const int64_t r = s->panels.count == 1 ? (int64_t)i : (int64_t)i / s->panels.count, c = (int64_t)i - r * s->panels.count;
-    run_task(s->g, part_start(s->rows, r), part_size(s->rows, r), part_start(s->panels, c), part_size(s->panels, c),
+    kernel_args args = s->g->fixed;
+    run_task(s->g, &args, part_start(s->rows, r), part_size(s->rows, r), part_start(s->panels, c), part_size(s->panels, c),
              s->memory + i * s->bytes, s->bytes);
 }
 
-static __attribute__((noinline)) void on_the_stack(const gemm_problem *g)
+static __attribute__((noinline)) void on_the_stack(gemm_problem *g)
 {
     _Alignas(64) uint8_t memory[STACK_WORKSPACE];
-    run_task(g, 0, g->m, 0, panels_of(g->b->blob->n), memory, sizeof memory);
+    run_task(g, &g->fixed, 0, g->m, 0, panels_of(g->b->blob->n), memory, sizeof memory);
 }
 
 /* Rows are split first, while each task keeps several tiles; what is left over splits the panels. */
@@ -386,7 +392,7 @@ static void divide(split *s, int64_t tasks)
     s->panels = cut(panels, min64(row_tasks == tasks ? 1 : tasks / row_tasks, panels));
 }
 
-void cpu_gemm(const gemm_problem *g)
+void cpu_gemm(gemm_problem *g)
 {
     octet_ctx *ctx = g->plan->ctx;
     const double macs = (double)g->m * (double)g->b->blob->n * (double)max64(1, g->b->blob->k);
@@ -406,8 +412,8 @@ void cpu_gemm(const gemm_problem *g)
     if (!s.memory) {
         on_the_stack(g);
     } else {
-        divide(&s, tasks);
-        if (s.rows.count * s.panels.count == 1) one_task(&s, 0);
+        if (tasks > 1) divide(&s, tasks);
+        if (tasks == 1) run_task(g, &g->fixed, 0, g->m, 0, panels_of(g->b->blob->n), s.memory, s.bytes);
         else ctx_parallel(ctx, (size_t)(s.rows.count * s.panels.count), one_task, &s);
     }
     if (slot >= 0) ctx_return_workspace(ctx, slot);

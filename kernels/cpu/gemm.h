@@ -32,7 +32,7 @@ typedef struct gemm_problem {
     size_t              workspace_bytes;
 } gemm_problem;
 
-void cpu_gemm(const gemm_problem *);
+void cpu_gemm(gemm_problem *); /* uses fixed up */
 
 /* Workspace of one task. */
 size_t cpu_workspace_bytes(void);

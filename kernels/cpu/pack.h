@@ -58,12 +58,12 @@ void gather_wide(const source *, int64_t line0, int64_t lines, int64_t k0, int64
 /* Quads of 1 .. 8 lines of bytes; the last quad is zero-filled, or with `compact` holds kn % 4 bytes a line. */
 void pack_quads(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn,
                 uint8_t flip, bool compact, uint8_t *out);
-/* u8 quads -> A_WIDE; n values. */
-void widen_u8(const uint8_t *quads, int64_t n, uint16_t *out);
+/* The same in 16 bits, zero-filled: A_WIDE. */
+void pack_wide(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn, uint8_t flip, uint16_t *out);
 /* s8 panel of `cols` columns, kn values each, compact tail -> DOT_WS's s16 panel, tail zero-filled. */
 void widen_panel(const int8_t *panel, int cols, int64_t kn, int16_t *out);
-/* sum[i] += the values of line i of a zero-filled quad panel. */
-void add_line_sums(const uint8_t *quads, int lines, int64_t kn, int32_t *sum);
+/* sum[i] += the kn values of line i, flipped. */
+void add_line_sums(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn, uint8_t flip, int32_t *sum);
 /* True if some value of the matrix, flipped, is over `limit`; stops at the first. */
 bool any_above(const source *, int64_t line0, int64_t lines, int64_t k0, int64_t kn, uint8_t limit);
 

@@ -18,7 +18,7 @@ enum { T_KINDS = 3 };
 static const dot_kind t_dot[T_KINDS] = { DOT_T1, DOT_T2, DOT_T4 };
 
 /* Cycles of one residual step (2 values of k, 8 columns, 8 rows) on Zen 4. */
-static const float STEP_CYCLES = 8.0f;
+static const float STEP_CYCLES = 12.0f;
 
 static int limit_of(int amax) { return 32767 / amax; }
 
