@@ -23,6 +23,7 @@ void packed_dots(octet_packed *h)
     h->dots[0] = h->dots[1] = 0;
     for (int64_t i = 0; i < panels_of(h->blob->n); i++)
         for (int level = 0; level < AMAX_LEVELS; level++) h->dots[level] |= 1u << blob_info(h->blob, i).dot[level];
+    h->places = plan_places(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_steps);
 }
 
 static octet_packed *packed_handle(const octet_plan *p)
@@ -192,7 +193,7 @@ static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_byt
 static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
 {
     const octet_gemm_desc *d = &p->desc;
-    const format *a = format_of(d->a), *c = format_of(d->c), *as = format_of(plan_a_type(p));
+    const format *a = p->a, *c = p->c, *as = p->a_as;
     if (x->m < 0) return "m is negative";
     if (!x->b) return "b is NULL";
     if (x->b->plan != p) return "b was packed for another plan; octet_packed_load binds its data to this one";
@@ -204,7 +205,7 @@ static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
     if (a_bytes < 0 || c_bytes < 0) return "the size of A or C overflows";
     if (a_bytes && !x->a) return "a is NULL";
     if (c_bytes && !x->c) return "c is NULL";
-    if ((uintptr_t)x->a % (unsigned)a->bytes || (uintptr_t)x->c % (unsigned)c->bytes) return "a or c is misaligned for its type";
+    if (((uintptr_t)x->a & (unsigned)(a->bytes - 1)) || ((uintptr_t)x->c & (unsigned)(c->bytes - 1))) return "a or c is misaligned for its type";
     if (overlap(x->a, a_bytes, x->c, c_bytes)) return "c overlaps a";
     if (d->bias && d->n) {
         if (!x->bias) return "bias is NULL";
@@ -236,9 +237,10 @@ static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }
 static int32_t to_s32(float f) { return f <= -0x1p31f ? INT32_MIN : f >= 0x1p31f ? INT32_MAX : (int32_t)nearbyintf(f); }
 
 /* What the epilogue needs, in the form kernels read it. */
-static void prepare(const octet_gemm_desc *d, const octet_gemm_args *x, uint8_t flip, kernel_args *k)
+static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip, kernel_args *k)
 {
-    const format *c = format_of(d->c);
+    const octet_gemm_desc *d = &p->desc;
+    const format *c = p->c;
     float lo = -INFINITY, hi = INFINITY;
     if (d->flags & OCTET_RELU) lo = 0;
     if (d->flags & OCTET_CLIP) { /* min(max(relu, clip_lo), clip_hi) */
@@ -286,14 +288,14 @@ static octet_status run_checked(const octet_plan *p, const octet_gemm_args *x)
     g.bias = d->bias ? x->bias : NULL;
     g.workspace = x->workspace;
     g.workspace_bytes = x->workspace_bytes;
-    const unsigned kept = fp_enter();
-    prepare(d, x, g.a.flip, &g.fixed);
+    const unsigned kept = p->floats ? fp_enter() : 0;
+    prepare(p, x, g.a.flip, &g.fixed);
     if (d->a == OCTET_F32) {
         g.a.inv_scale = x->scale_a == 0.0f ? 1.0f : 1.0f / x->scale_a;
         g.a.scale_rows = g.scale_a_rows;
         g.a.zero_rows = g.zero_a_rows;
     }
-    fp_leave(kept);
+    if (p->floats) fp_leave(kept);
     cpu_gemm(&g);
     return OCTET_OK;
 }

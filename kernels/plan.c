@@ -51,11 +51,13 @@ static bool generate(const octet_plan *p, bool zero_b, int dot, bool place)
         const int cols = last ? tail : p->desc.n >= NR ? NR : 0;
         for (int rows = f->min_rows; cols && rows <= f->mr; rows++) {
             _Atomic(kernel *) *at = &set->at[set_index(dot, place, last, rows)];
-            if (atomic_load_explicit(at, memory_order_acquire)) continue;
+            if (atomic_load_explicit(&set->code[set_index(dot, place, last, rows)], memory_order_acquire)) continue;
             const kernel_spec spec = plan_spec(p, zero_b, dot, place, cols, rows);
             kernel *k = cache_acquire(&spec), *none = NULL;
             if (!k) return false;
+            const kernel_fn code = kernel_code(k); /* the same for whoever comes first */
             if (!atomic_compare_exchange_strong(at, &none, k)) cache_release(k);
+            atomic_store_explicit(&set->code[set_index(dot, place, last, rows)], code, memory_order_release);
         }
     }
     atomic_fetch_or(&set->ready, bit);
@@ -156,6 +158,10 @@ octet_status plan_create(octet_ctx *ctx, const octet_gemm_desc *desc, blocking b
     p->desc = d;
     p->blocks = cpu_blocking(&d, blocks);
     p->cpu = generated ? cpu : 0;
+    p->a = format_of(d.a);
+    p->c = format_of(d.c);
+    p->a_as = format_of(plan_a_type(p));
+    p->floats = d.c != OCTET_S32 || d.a == OCTET_F32 || (d.flags & OCTET_CLIP);
     p->any_view = any_view;
     p->quick = quick;
     p->sets = sets;

@@ -55,6 +55,8 @@ struct octet_plan {
     blocking        blocks;
     unsigned        cpu;       /* CPU_* bits in use; 0: the portable kernels */
     bool            any_view;  /* B of any kind meets A of 16 bits: W everywhere it may go */
+    const struct format *a, *a_as, *c; /* of A as it comes and as it meets B, of C */
+    bool            floats;    /* some step is in floating point             */
     bool            quick;     /* B changes with every call: no search for residuals       */
     kernel_set     *sets;      /* 2 */
 };
@@ -65,6 +67,7 @@ struct octet_packed {
     void             *memory;  /* to free, or NULL: the caller's */
     size_t            memory_bytes;
     unsigned          dots[2]; /* which dots the panels ask for, by level of A: bits 1 << dot_kind */
+    bool              places;  /* A may be read where it lies                                      */
 };
 
 /* With blocks given; octet_plan_gemm is this with zeros. */

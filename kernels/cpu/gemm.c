@@ -13,6 +13,7 @@
  */
 #include "gemm.h"
 
+#include "format.h"
 #include "mxcsr.h"
 #include "plain.h"
 
@@ -53,7 +54,7 @@ typedef struct task {
     const blob         *blob;
     const kernel_set   *set;
     kernel_args        *args;       /* this task's own */
-    int64_t             row0, rows, panel0, panels;
+    int64_t             rows, panels;
     int64_t             k, kc, blocks;
     const residual_span *spans;       /* NULL: no residual                       */
     parts               tiles[2];     /* of the block of rows: for bytes, for W  */
@@ -67,6 +68,8 @@ typedef struct task {
     uint16_t           *wide;
     int16_t            *panel;      /* widened B, or NULL                           */
     int32_t            *raw, *row_sums, *zero_rows;
+    int32_t             last_bias[NR]; /* of the last panel, which the caller's array may not fill */
+    kernel_spec         spec;          /* what the portable kernel is to do          */
 } task;
 
 static uint8_t *take(uint8_t **at, int64_t bytes)
@@ -77,7 +80,7 @@ static uint8_t *take(uint8_t **at, int64_t bytes)
 }
 
 /* Divides the workspace. kmax values of k at most are packed together. */
-static void carve(task *t, uint8_t *memory, size_t bytes)
+static __attribute__((noinline)) void carve(task *t, uint8_t *memory, size_t bytes)
 {
     const octet_plan *plan = t->g->plan;
     const unsigned any = t->g->b->dots[0] | t->g->b->dots[1];
@@ -151,7 +154,7 @@ static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int6
 }
 
 /* Packs the block in the forms its panels ask for; returns the level of A (amax_level). */
-static int pack_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
+static __attribute__((noinline)) int pack_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
 {
     const unsigned *dots = t->g->b->dots;
     int32_t *sums = t->blob->has_zeros ? t->row_sums : NULL;
@@ -212,7 +215,7 @@ static void add_tile(const dest *d, tile_place p, octet_dtype type, const void *
 }
 
 /* One kernel call whose result does not lie as the kernel writes it. */
-static void call_scattered(task *t, kernel_fn fn, tile_place p)
+static __attribute__((noinline)) void call_scattered(task *t, kernel_fn fn, tile_place p)
 {
     _Alignas(32) char tile[MR_MAX * NR * 4];
     const gemm_problem *g = t->g;
@@ -229,7 +232,7 @@ static void call_scattered(task *t, kernel_fn fn, tile_place p)
 /* ---- the loops ---- */
 
 /* All tiles of one panel over one packed block; p counts from 0 over all of B. */
-static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chunk0, int level)
+static __attribute__((noinline)) void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chunk0, int level)
 {
     const gemm_problem *g = t->g;
     const blob *b = t->blob;
@@ -256,31 +259,22 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
     x->res_w = blob_res_w(b) + 2 * NR * (size_t)span.first;
 
     /* its columns; the caller's arrays end at n */
-    _Alignas(32) int32_t bias_pad[NR];
     x->sums = (const int32_t *)(const void *)((const char *)b + b->sums) + NR * p;
     x->scale_b = b->scales ? (const float *)(const void *)((const char *)b + b->scales) + NR * p : b->scale;
     x->zero_b = b->zeros ? (const int32_t *)(const void *)((const char *)b + b->zeros) + NR * p : b->zero;
-    if (g->bias) {
-        x->bias = (const char *)g->bias + 4 * NR * p;
-        if (cols < NR) {
-            memcpy(bias_pad, x->bias, 4 * (size_t)cols);
-            memset(bias_pad + cols, 0, 4 * (size_t)(NR - cols));
-            x->bias = bias_pad;
-        }
-    }
+    if (g->bias) x->bias = cols == NR ? (const char *)g->bias + 4 * NR * p : (const char *)t->last_bias;
 
     /* tiles of base + 1 rows, then of base; a kernel call takes all alike, unless sums wait or values scatter */
     const bool one_by_one = t->raw || !t->direct;
     for (int64_t i = 0, r0 = 0; i < tiles.count;) {
         const int n = (int)part_size(tiles, i);
         const int64_t alike = one_by_one ? 1 : i < tiles.extra ? tiles.extra : tiles.count - i;
-        kernel_spec spec;
-        kernel_fn fn = plain_kernel;
+        kernel_fn fn;
         if (t->plain) {
-            spec = plan_spec(g->plan, b->has_zeros, dot, false, cols, n);
-            x->spec = &spec;
+            fn = plain_kernel;
+            t->spec = plan_spec(g->plan, b->has_zeros, dot, false, cols, n);
         } else {
-            fn = kernel_code(atomic_load_explicit(&t->set->at[set_index(dot, t->place, cols < NR, n)], memory_order_acquire));
+            fn = atomic_load_explicit(&t->set->code[set_index(dot, t->place, cols < NR, n)], memory_order_relaxed);
         }
         x->tiles = alike;
         if (t->place) {
@@ -309,37 +303,57 @@ static void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chu
     }
 }
 
+/* Is A better read where it lies? */
+static bool may_place(const gemm_problem *g, int64_t rows, int64_t panels)
+{
+    const octet_plan *plan = g->plan;
+    return plan->cpu && (rows <= PLACE_ROWS || panels <= PLACE_PANELS) && g->a.flip == 0 && source_is_plain(&g->a)
+        && g->a.views[0].k_stride == 1 && g->b->places;
+}
+
 static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int64_t rows, int64_t panel0, int64_t panels, uint8_t *memory, size_t bytes)
 {
     const octet_plan *plan = g->plan;
     const blob *b = g->b->blob;
     int32_t zeros[PLACE_ZEROS];
-    task t = { .g = g, .blob = b, .args = args, .row0 = row0, .rows = rows, .panel0 = panel0, .panels = panels };
+    task t;
+    t.g = g;
+    t.rows = rows;
+    t.panels = panels;
+    t.blob = b;
     t.set = &plan->sets[b->has_zeros != 0];
+    t.args = args;
     t.k = b->k;
     t.kc = b->kc;
-    t.blocks = max64(1, ceil_div(t.k, t.kc));
+    t.blocks = t.k <= t.kc ? 1 : ceil_div(t.k, t.kc);
     t.spans = b->residual_steps ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
     t.plain = !plan->cpu;
-    t.elem = plan->desc.c == OCTET_U8 || plan->desc.c == OCTET_S8 ? 1 : plan->desc.c == OCTET_F16 || plan->desc.c == OCTET_BF16 ? 2 : 4;
+    t.elem = plan->c->bytes;
     t.wide_source = g->a.weights != NULL;
     t.gathered = !source_is_plain(&g->a);
     t.direct = g->dests == 1 && !g->add && !g->dest->row_offset && !g->dest->col_offset && g->dest->col_stride == 1;
+    t.panel = NULL;
+    t.raw = NULL;
+    t.row_sums = NULL;
+    if (g->bias && b->n % NR) {
+        memset(t.last_bias, 0, sizeof t.last_bias);
+        memcpy(t.last_bias, (const char *)g->bias + 4 * (b->n / NR * NR), 4 * (size_t)(b->n % NR));
+    }
+    args->spec = &t.spec;
     args->consts = &gen_const;
     args->raw_in = NULL;
     args->raw_out = NULL;
     args->ldc = g->dest->row_stride * t.elem;
     args->lda = g->a.views[0].line_stride;
-    t.place = !t.plain && !t.gathered && g->a.flip == 0 && g->a.views[0].k_stride == 1
-           && plan_places(plan, b->has_zeros, g->b->dots, b->residual_steps) && (rows <= PLACE_ROWS || panels <= PLACE_PANELS);
-    if (t.place && t.blocks == 1) { /* nothing is packed, nothing waits: no memory is needed */
+    t.place = may_place(g, rows, panels);
+    if (t.place && t.blocks == 1) { /* no memory is needed */
         t.mc = g->zero_a_rows ? min64(rows, PLACE_ZEROS) : rows;
         t.chunk = panels;
         t.zero_rows = zeros;
     } else {
         carve(&t, memory, bytes);
     }
-    const unsigned kept = fp_enter();
+    const unsigned kept = plan->floats ? fp_enter() : 0;
 
     for (int64_t c0 = panel0; c0 < panel0 + panels; c0 += t.chunk)
         for (int64_t i0 = row0; i0 < row0 + rows; i0 += t.mc) {
@@ -355,7 +369,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
                 for (int64_t p = c0; p < c1; p++) run_panel(&t, p, i0, block, c0, level);
             }
         }
-    fp_leave(kept);
+    if (plan->floats) fp_leave(kept);
 }
 
 /* ---- threads ---- */
@@ -395,9 +409,18 @@ static void divide(split *s, int64_t tasks)
 void cpu_gemm(gemm_problem *g)
 {
     octet_ctx *ctx = g->plan->ctx;
-    const double macs = (double)g->m * (double)g->b->blob->n * (double)max64(1, g->b->blob->k);
-    int64_t tasks = macs < TASK_MACS ? 1 : (int64_t)min64(ctx->threads, (int64_t)(macs / TASK_MACS) + 1);
-    if (g->m == 0 || g->b->blob->n == 0) return;
+    const blob *b = g->b->blob;
+    const int64_t panels = panels_of(b->n);
+    if (g->m == 0 || panels == 0) return;
+    int64_t tasks = 1;
+    if (ctx->threads > 1) {
+        const double macs = (double)g->m * (double)b->n * (double)max64(1, b->k);
+        if (macs >= TASK_MACS) tasks = (int64_t)(macs / TASK_MACS < ctx->threads ? macs / TASK_MACS + 1 : ctx->threads);
+    }
+    if (tasks == 1 && b->k <= b->kc && may_place(g, g->m, panels)) { /* nothing is packed, nothing waits */
+        run_task(g, &g->fixed, 0, g->m, 0, panels, NULL, 0);
+        return;
+    }
     split s = { .g = g, .memory = g->workspace };
     int slot = -1;
     if (g->workspace) {
@@ -411,10 +434,11 @@ void cpu_gemm(gemm_problem *g)
     }
     if (!s.memory) {
         on_the_stack(g);
+    } else if (tasks == 1) {
+        run_task(g, &g->fixed, 0, g->m, 0, panels, s.memory, s.bytes);
     } else {
-        if (tasks > 1) divide(&s, tasks);
-        if (tasks == 1) run_task(g, &g->fixed, 0, g->m, 0, panels_of(g->b->blob->n), s.memory, s.bytes);
-        else ctx_parallel(ctx, (size_t)(s.rows.count * s.panels.count), one_task, &s);
+        divide(&s, tasks);
+        ctx_parallel(ctx, (size_t)(s.rows.count * s.panels.count), one_task, &s);
     }
     if (slot >= 0) ctx_return_workspace(ctx, slot);
 }

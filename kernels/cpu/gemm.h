@@ -43,7 +43,8 @@ blocking cpu_blocking(const octet_gemm_desc *, blocking b);
 enum { SET_SIZE = DOT_COUNT * 2 * 2 * (MR_MAX + 1) };
 struct kernel_set {
     atomic_uint       ready; /* bit 2 dot + place: all of these are there */
-    _Atomic(kernel *) at[SET_SIZE];
+    _Atomic(kernel *) at[SET_SIZE];   /* references */
+    _Atomic(kernel_fn) code[SET_SIZE];
 };
 static inline int set_index(int dot, bool place, bool last_panel, int rows)
 {
