@@ -393,7 +393,7 @@ typedef struct bare { kernel_fn fn; kernel_args args; const uint8_t *a; void *c;
 static void bare_once(void *x)
 {
     bare *b = x;
-    b->args.tiles = 1;
+    b->args.tiles = b->args.panels = 1;
     b->args.a = b->a;
     b->args.c = b->c;
     b->fn(&b->args);

@@ -11,6 +11,7 @@
  *
  *   A_QUADS   u8   | quad 0: row 0 k0..k3, row 1 k0..k3, ... | quad 1: ... |   tail quad zero-filled
  *   A_WIDE    u16  the same with each value in 16 bits
+ *   A_SPLIT   u8   one row, quads of value >> 1, each followed by a quad of value & 1
  *   A_PLACE   u8   row i at a + i * lda, k consecutive: A as the caller has it
  *   B panel   s8   | quad 0: col 0 k0..k3, col 1 k0..k3, ... cols | quad 1: ... | tail: k_tail values a column
  *   B wide    s16  the same, tail zero-filled (DOT_WS)
@@ -19,6 +20,8 @@
  *
  *   DOT_W     always exact: s16 x s16 by vpmaddwd, B widened on load       24.5 (6 x 8)
  *   DOT_WS    the same on a B panel widened beforehand                     26.2 (6 x 8)
+ *   DOT_S     one row, always exact: vpmaddubsw with value >> 1, which 7-bit A cannot make
+ *             saturate, doubled, and with value & 1                         20.5 (1 x 8; W: 16.3)
  *   DOT_T1    vpmaddubsw, then vpmaddwd by ones                            31.5 (8 x 8)
  *   DOT_T2    two vpmaddubsw added in 16 bits, then vpmaddwd by ones       38.7 (8 x 8)
  *   DOT_T4    four                                                         42.4 (8 x 8)
@@ -37,8 +40,8 @@
 
 enum { NR = 8, MR_MAX = 8, KERNEL_NAME = 96 };
 
-typedef enum dot_kind { DOT_PLAIN, DOT_W, DOT_WS, DOT_T1, DOT_T2, DOT_T4, DOT_COUNT } dot_kind;
-typedef enum a_form { A_QUADS, A_WIDE, A_PLACE, A_FORMS } a_form;
+typedef enum dot_kind { DOT_PLAIN, DOT_W, DOT_WS, DOT_S, DOT_T1, DOT_T2, DOT_T4, DOT_COUNT } dot_kind;
+typedef enum a_form { A_QUADS, A_WIDE, A_SPLIT, A_PLACE, A_FORMS } a_form;
 
 /* How many quads are added in 16 bits; 0 where nothing is. */
 static inline int dot_quads(dot_kind d) { return d == DOT_T1 ? 1 : d == DOT_T2 ? 2 : d == DOT_T4 ? 4 : 0; }
@@ -68,6 +71,9 @@ typedef struct kernel_const {
 } kernel_const;
 extern const kernel_const gen_const;
 
+/* Residual of one panel within one block of k: steps from res_k[2 first] and res_w[16 first] on. */
+typedef struct residual_span { uint32_t first, steps; } residual_span;
+
 /* A value of k within its block, as the residual's gather wants it: its quad, and 32 times its place
  * there, which is an offset into kernel_const.pick. */
 typedef struct residual_k { uint16_t quad, pick; } residual_k;
@@ -80,20 +86,24 @@ typedef struct kernel_args {
     union { float f[8]; int32_t i[8]; } lo, hi;
     int32_t zero_c[8];
 
-    int64_t        tiles;           /* that many tiles, one below the other; more than 1 only
-                                       without raw_in and raw_out. What follows moves on with each */
+    /* One call does `tiles` tiles one below the other, or `panels` tiles side by side: one of the two
+     * is 1, and both are where raw_in or raw_out is given. */
+    int64_t        tiles, panels;
     const uint8_t *a;
     int64_t        a_step;          /* from tile to tile, in bytes                   */
     int64_t        lda;             /* A_PLACE, in bytes                             */
     const int8_t  *b;
+    int64_t        b_step;          /* from panel to panel, in bytes                 */
     int64_t        quads;
-    const residual_k *res_k;        /* residual: two values of k for each step,      */
+    const residual_span *span;      /* of this panel, or NULL: no residual anywhere  */
+    int64_t        span_step;       /* in bytes                                      */
+    const residual_k *res_k;        /* two values of k for each step,                */
     const int8_t   *res_w;          /* and 8 pairs of rest weights                   */
-    int64_t         res_steps;
     const int32_t *raw_in;          /* rows x 8, or NULL                             */
     int32_t       *raw_out;
     void          *c;
-    int64_t        ldc;             /* in bytes                                      */
+    int64_t        ldc, c_step;     /* in bytes: to the next row, to the next panel  */
+    int64_t        scale_b_step, zero_b_step; /* in bytes: 32, or 0 for one value broadcast */
     const int32_t *sums;            /* of the panel's columns, zero_b taken into account */
     const float   *scale_b;         /* 8 each                                        */
     const int32_t *zero_b;
@@ -105,7 +115,7 @@ typedef struct kernel_args {
     const kernel_spec  *spec;       /* for DOT_PLAIN, which reads it                 */
 } kernel_args;
 
-typedef void (*kernel_fn)(kernel_args *); /* leaves tiles, a, c and the row pointers changed */
+typedef void (*kernel_fn)(kernel_args *); /* uses its arguments up */
 
 /* Writes the kernel to `out`. OCTET_EUNSUPPORTED: no such kernel; OCTET_ENOMEM: it does not fit. */
 octet_status gen_kernel(const kernel_spec *, uint8_t *out, size_t room, size_t *bytes);

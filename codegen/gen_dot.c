@@ -10,14 +10,14 @@
  */
 #include "gen_parts.h"
 
-enum { ONES = 8, T_B = 9 };
+enum { ONES = 8, T_B = 9, LOW = 1, TWOS = 7 };
 
 static bool is_wide(const kernel_spec *s) { return s->dot == DOT_W || s->dot == DOT_WS; }
 
 /* Bytes of a quad of A and of B. */
 static int a_quad(const kernel_spec *s)
 {
-    return s->form == A_PLACE ? 4 : s->rows * (s->form == A_WIDE ? 8 : 4);
+    return s->form == A_PLACE ? 4 : s->form == A_SPLIT ? 8 : s->rows * (s->form == A_WIDE ? 8 : 4);
 }
 static int b_quad(const kernel_spec *s) { return s->cols * (s->dot == DOT_WS ? 8 : 4); }
 
@@ -25,6 +25,7 @@ static int b_quad(const kernel_spec *s) { return s->cols * (s->dot == DOT_WS ? 8
 static x86_mem a_at(const kernel_spec *s, int i, int quad)
 {
     const int64_t disp = (int64_t)quad * a_quad(s);
+    if (s->form == A_SPLIT) return at(R_A, disp);
     if (s->form != A_PLACE) return at(R_A, disp + i * (s->form == A_WIDE ? 8 : 4));
     static const struct { int8_t index, scale; } row[MR_MAX] = {
         { -1, 1 }, { R_LDA, 1 }, { R_LDA, 2 }, { R_LDA3, 1 }, { R_LDA, 4 }, { R_LDA5, 1 }, { R_LDA3, 2 }, { R_LDA7, 1 },
@@ -45,10 +46,12 @@ void gen_dot_setup(assembler *as, const kernel_spec *s)
         if (s->rows > 7) op_mem(as, LEA, 0, R_LDA7, 0, at_index(R_LDA3, R_LDA, 4, 0), 0);
     }
     for (int i = 0; i < sums; i++) rrr(as, VPXOR, i, i, i);
+    if (s->dot == DOT_S) rrr(as, VPXOR, LOW, LOW, LOW);
     if (!is_wide(s)) {
         rrr(as, VPCMPEQW, ONES, ONES, ONES);
         op_reg(as, VPSRLW, YMM, ONES, 0, ONES, 15);
     }
+    if (s->dot == DOT_S) rrr(as, VPADDW, TWOS, ONES, ONES);
 }
 
 /* sums += A's quads q0 .. q0+t-1 times B's, added in 16 bits: one 8-column vector of B for each quad.
@@ -118,6 +121,29 @@ static void w_step(assembler *as, const kernel_spec *s, int quad)
     w_rows(as, s, quad);
 }
 
+/* One row, A split: sum += 2 (value >> 1) b; LOW, in 16 bits, += (value & 1) b. b: T_B holds the quad. */
+static void s_row(assembler *as, const kernel_spec *s, int quad)
+{
+    const int x = 10 + 2 * (quad % 2), y = x + 1;
+    x86_mem low = a_at(s, 0, quad);
+    rm(as, VPBROADCASTD, x, low);
+    low.disp += 4;
+    rm(as, VPBROADCASTD, y, low);
+    rrr(as, VPMADDUBSW, x, x, T_B);
+    rrr(as, VPMADDUBSW, y, y, T_B);
+    rrr(as, VPMADDWD, x, x, TWOS);
+    rrr(as, VPADDW, LOW, LOW, y);
+    rrr(as, VPADDD, 0, 0, x);
+}
+
+/* LOW holds 16 quads at most, 256 each: far from 32767. */
+static void s_flush(assembler *as)
+{
+    rrr(as, VPMADDWD, LOW, LOW, ONES);
+    rrr(as, VPADDD, 0, 0, LOW);
+    rrr(as, VPXOR, LOW, LOW, LOW);
+}
+
 static void advance(assembler *as, const kernel_spec *s, int quads)
 {
     ri(as, ADDI, R_A, quads * a_quad(s));
@@ -130,7 +156,7 @@ static void advance(assembler *as, const kernel_spec *s, int quads)
 void gen_dot_loop(assembler *as, const kernel_spec *s)
 {
     static const int unrolls[] = { 16, 4, 1 };
-    const int t = is_wide(s) ? 1 : dot_quads(s->dot);
+    const int t = is_wide(s) || s->dot == DOT_S ? 1 : dot_quads(s->dot);
     for (size_t level = s->rows <= 2 ? 0 : 1; level < COUNT(unrolls); level++) {
         const int u = unrolls[level];
         const label again = asm_label(as), done = asm_label(as);
@@ -139,8 +165,12 @@ void gen_dot_loop(assembler *as, const kernel_spec *s)
         asm_place(as, again);
         for (int q = 0; q < u; q += u == 1 ? 1 : t) {
             if (is_wide(s)) w_step(as, s, q);
-            else t_step(as, s, q, u == 1 ? 1 : t);
+            else if (s->dot == DOT_S) {
+                rm(as, VMOVDQU, T_B, at(R_B, (int64_t)q * b_quad(s)));
+                s_row(as, s, q);
+            } else t_step(as, s, q, u == 1 ? 1 : t);
         }
+        if (s->dot == DOT_S) s_flush(as);
         advance(as, s, u);
         ri(as, CMPI, R_N, u);
         asm_jcc(as, CC_AE, again);
@@ -190,6 +220,11 @@ void gen_dot_tail(assembler *as, const kernel_spec *s)
         return;
     }
     b_tail(as, s, T_B);
+    if (s->dot == DOT_S) {
+        s_row(as, s, 0);
+        s_flush(as);
+        return;
+    }
     if (s->form != A_PLACE) {
         t_rows(as, s, 0, 1, (int[]){ T_B, -1, -1, -1 }, 12);
         return;
@@ -223,11 +258,18 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
     const bool wide = s->form == A_WIDE;
     const int  value = wide ? 8 : 4, per_load = 32 / value;
     const label again = asm_label(as), done = asm_label(as);
-    op_mem(as, MOV, 0, R_N, 0, ARG(res_steps), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(span), 0);
+    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(as, CC_Z, done);
+    op_mem(as, MOV32, 0, R_N, 0, at(R_TMP, offsetof(residual_span, steps)), 0);
     op_reg(as, TEST, 0, R_N, 0, R_N, 0);
     asm_jcc(as, CC_Z, done);
+    op_mem(as, MOV32, 0, R_TMP, 0, at(R_TMP, offsetof(residual_span, first)), 0);
     op_mem(as, MOV, 0, KS, 0, ARG(res_k), 0);
+    op_mem(as, LEA, 0, KS, 0, at_index(KS, R_TMP, 8, 0), 0);
+    ri(as, SHLI, R_TMP, 4);
     op_mem(as, MOV, 0, WS, 0, ARG(res_w), 0);
+    op_reg(as, ADD, 0, WS, 0, R_TMP, 0);
     op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
     op_mem(as, MOV, 0, CONSTS, 0, ARG(consts), 0);
     asm_place(as, again);
@@ -236,6 +278,15 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
         const x86_mem pick = at_index(CONSTS, R_TMP, 1, (int64_t)offsetof(kernel_const, pick) + 128 * (2 * wide + which));
         op_mem(as, MOVZX16, 0, OFF, 0, at(KS, 4 * which), 0);
         op_mem(as, MOVZX16, 0, R_TMP, 0, at(KS, 4 * which + 2), 0);
+        if (s->dot == DOT_S) { /* 2 (value >> 1) + (value & 1) */
+            const int x = which ? Y : X;
+            rm(as, VPBROADCASTD, 12, at_index(R_A, OFF, 8, 4));
+            rm(as, VPBROADCASTD, x, at_index(R_A, OFF, 8, 0));
+            rrr(as, VPADDW, x, x, x); /* bytes of up to 127: no carry between them */
+            rrr(as, VPADDW, x, x, 12);
+            rrm(as, VPSHUFB, x, x, pick);
+            continue;
+        }
         if (s->rows == 1) {
             rm(as, wide ? VPBROADCASTQ : VPBROADCASTD, which ? Y : X, at_index(R_A, OFF, value, 0));
             rrm(as, VPSHUFB, which ? Y : X, which ? Y : X, pick);

@@ -228,5 +228,4 @@ void gen_epilogue(assembler *as, const kernel_spec *s)
     if (s->c == OCTET_S32) finish_s32(as, s);
     else if (s->c == OCTET_U8 || s->c == OCTET_S8) finish_bytes(as, s);
     else finish_float(as, s);
-    op_mem(as, MOV_ST, 0, C_AT, 0, ARG(c), 0); /* the next tile's first row */
 }

@@ -29,8 +29,9 @@ const kernel_const gen_const = {
 static bool valid(const kernel_spec *s)
 {
     const bool wide = s->dot == DOT_W || s->dot == DOT_WS;
-    return s->dot > DOT_PLAIN && s->dot < DOT_COUNT && s->form < A_FORMS && (s->form == A_WIDE) == wide
-        && s->rows >= 1 && s->rows <= (wide ? 6 : MR_MAX) && s->cols >= 1 && s->cols <= NR && s->k_tail < 4
+    return s->dot > DOT_PLAIN && s->dot < DOT_COUNT && s->form < A_FORMS
+        && (s->form == A_WIDE) == wide && (s->form == A_SPLIT) == (s->dot == DOT_S)
+        && s->rows >= 1 && s->rows <= (wide ? 6 : s->dot == DOT_S ? 1 : MR_MAX) && s->cols >= 1 && s->cols <= NR && s->k_tail < 4
         && !(s->dot == DOT_WS && s->k_tail) && format_of((octet_dtype)s->c);
 }
 
@@ -41,11 +42,45 @@ static void add_to(assembler *as, x86_mem field, x86_mem amount)
     op_mem(as, MOV_ST, 0, R_TMP, 0, field, 0);
 }
 
-static void advance_rows(assembler *as, const kernel_spec *s, x86_mem field)
+static void add_imm(assembler *as, x86_mem field, int bytes)
 {
     op_mem(as, MOV, 0, R_TMP, 0, field, 0);
-    ri(as, ADDI, R_TMP, 4 * s->rows);
+    ri(as, ADDI, R_TMP, bytes);
     op_mem(as, MOV_ST, 0, R_TMP, 0, field, 0);
+}
+
+static void advance_rows(assembler *as, const kernel_spec *s, x86_mem field) { add_imm(as, field, 4 * s->rows); }
+
+/* field = field - 1; jumps where nothing is left, without storing. */
+static void count_down(assembler *as, x86_mem field, label none_left)
+{
+    op_mem(as, MOV, 0, R_TMP, 0, field, 0);
+    ri(as, SUBI, R_TMP, 1);
+    asm_jcc(as, CC_Z, none_left);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, field, 0);
+}
+
+/* To the tile below, or the one in the next panel, or on. */
+static void next_or_out(assembler *as, const kernel_spec *s, label again, label out)
+{
+    const label beside = asm_label(as);
+    count_down(as, ARG(tiles), beside);
+    op_mem(as, MOV_ST, 0, RCX, 0, ARG(c), 0); /* the epilogue left it at the next row */
+    add_to(as, ARG(a), ARG(a_step));
+    if (s->zero_a == ZERO_A_ROWS) advance_rows(as, s, ARG(zero_a));
+    if (s->scale_a_rows) advance_rows(as, s, ARG(scale_a));
+    if (s->zero_b) advance_rows(as, s, ARG(row_sums));
+    asm_jump(as, again);
+    asm_place(as, beside);
+    count_down(as, ARG(panels), out);
+    add_to(as, ARG(b), ARG(b_step));
+    add_to(as, ARG(c), ARG(c_step));
+    add_to(as, ARG(span), ARG(span_step));
+    add_imm(as, ARG(sums), 4 * NR);
+    if (s->c != OCTET_S32) add_to(as, ARG(scale_b), ARG(scale_b_step));
+    if (s->zero_b) add_to(as, ARG(zero_b), ARG(zero_b_step));
+    if (s->bias) add_imm(as, ARG(bias), 4 * NR);
+    asm_jump(as, again);
 }
 
 octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t *bytes)
@@ -53,7 +88,7 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
     assembler as;
     if (!valid(s)) return OCTET_EUNSUPPORTED;
     asm_begin(&as, out, room);
-    const label next_tile = asm_label(&as), no_tail = asm_label(&as), no_raw_in = asm_label(&as), epilogue = asm_label(&as);
+    const label next_tile = asm_label(&as), out_of_tiles = asm_label(&as), no_tail = asm_label(&as), no_raw_in = asm_label(&as), epilogue = asm_label(&as);
     asm_place(&as, next_tile);
     gen_dot_setup(&as, s);
     gen_dot_loop(&as, s);
@@ -82,14 +117,8 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
 
     asm_place(&as, epilogue);
     gen_epilogue(&as, s);
-    add_to(&as, ARG(a), ARG(a_step));
-    if (s->zero_a == ZERO_A_ROWS) advance_rows(&as, s, ARG(zero_a));
-    if (s->scale_a_rows) advance_rows(&as, s, ARG(scale_a));
-    if (s->zero_b) advance_rows(&as, s, ARG(row_sums));
-    op_mem(&as, MOV, 0, R_TMP, 0, ARG(tiles), 0);
-    ri(&as, SUBI, R_TMP, 1);
-    op_mem(&as, MOV_ST, 0, R_TMP, 0, ARG(tiles), 0);
-    asm_jcc(&as, CC_NZ, next_tile);
+    next_or_out(&as, s, next_tile, out_of_tiles);
+    asm_place(&as, out_of_tiles);
     op_reg(&as, VZEROUPPER, XMM, 0, 0, 0, 0);
     op_reg(&as, RET, 0, 0, 0, 0, 0);
     return asm_finish(&as, bytes);
@@ -97,7 +126,7 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
 
 void kernel_name(const kernel_spec *s, char name[KERNEL_NAME])
 {
-    static const char *const dots[DOT_COUNT] = { "plain", "avx2-w", "avx2-ws", "avx2-t1", "avx2-t2", "avx2-t4" };
+    static const char *const dots[DOT_COUNT] = { "plain", "avx2-w", "avx2-ws", "avx2-s", "avx2-t1", "avx2-t2", "avx2-t4" };
     const format *c = format_of((octet_dtype)s->c);
     snprintf(name, KERNEL_NAME, "u8s8%s-%s-%dx%d%s%s%s%s%s%s", c ? c->name : "?", s->dot < DOT_COUNT ? dots[s->dot] : "?",
              s->rows, s->cols, s->form == A_PLACE ? "-place" : "", s->k_tail ? "-tail" : "",

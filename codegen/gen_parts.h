@@ -25,6 +25,7 @@ void gen_dot_reduce(assembler *, const kernel_spec *); /* afterwards row i is wh
 void gen_dot_residual(assembler *, const kernel_spec *); /* packed A only, after the reduction        */
 
 /* gen_epilogue.c: sums in ymm 0 .. rows-1 become C. */
+/* Leaves RCX at the row below. */
 void gen_epilogue(assembler *, const kernel_spec *);
 
 #endif

@@ -68,7 +68,7 @@ bool plan_generate(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LE
 {
     if (!p->cpu) return true;
     unsigned want = dots[0] | dots[1] | (p->any_view ? 1u << DOT_W : 0);
-    if (want & 1u << DOT_W) want |= 1u << DOT_WS;
+    if (want & 1u << DOT_W) want |= 1u << DOT_WS | 1u << DOT_S;
     const bool place = plan_places(p, zero_b, dots, has_residual);
     for (int dot = DOT_W; dot < DOT_COUNT; dot++) {
         if (!(want >> dot & 1)) continue;

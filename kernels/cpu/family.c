@@ -6,6 +6,7 @@ const family families[DOT_COUNT] = {
     [DOT_PLAIN] = { "plain",   DOT_PLAIN, 0,        A_QUADS, false, 8, 1, 0.5f },
     [DOT_W]     = { "avx2-w",  DOT_W,     CPU_AVX2, A_WIDE,  false, 6, 1, 24.5f },
     [DOT_WS]    = { "avx2-ws", DOT_WS,    CPU_AVX2, A_WIDE,  false, 6, 4, 26.0f },
+    [DOT_S]     = { "avx2-s",  DOT_S,     CPU_AVX2, A_SPLIT, false, 1, 1, 20.5f },
     [DOT_T1]    = { "avx2-t1", DOT_T1,    CPU_AVX2, A_QUADS, true,  8, 1, 31.5f },
     [DOT_T2]    = { "avx2-t2", DOT_T2,    CPU_AVX2, A_QUADS, true,  8, 1, 38.7f },
     [DOT_T4]    = { "avx2-t4", DOT_T4,    CPU_AVX2, A_QUADS, true,  8, 1, 42.4f },

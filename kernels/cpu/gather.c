@@ -189,6 +189,21 @@ void pack_wide(const uint8_t *base, int64_t line_stride, int64_t k_stride, int l
                 out[p * lines + 4 * i + q] = p + q < kn ? base[i * line_stride + (p + q) * k_stride] ^ flip : 0;
 }
 
+void pack_split(const uint8_t *line, int64_t k_stride, int64_t kn, uint8_t flip, uint8_t *out)
+{
+    for (int64_t p = 0; p < kn; p += 4, out += 8) {
+        uint32_t quad = 0;
+        if (k_stride == 1 && p + 4 <= kn) memcpy(&quad, line + p, 4);
+        else
+            for (int64_t q = 0; q < min64(4, kn - p); q++) quad |= (uint32_t)line[(p + q) * k_stride] << 8 * q;
+        quad ^= flip * UINT32_C(0x01010101);
+        if (p + 4 > kn) quad &= (UINT32_C(1) << 8 * (kn - p)) - 1;
+        const uint32_t high = quad >> 1 & 0x7f7f7f7f, low = quad & 0x01010101;
+        memcpy(out, &high, 4);
+        memcpy(out + 4, &low, 4);
+    }
+}
+
 static void widen_s8(const int8_t *x, int64_t n, int16_t *out)
 {
     for (int64_t i = 0; i < n; i++) out[i] = x[i];

@@ -57,6 +57,9 @@ typedef struct task {
     int64_t             rows, panels;
     int64_t             k, kc, blocks;
     const residual_span *spans;       /* NULL: no residual                       */
+    const int32_t      *sums;
+    const char         *scale_b, *zero_b;
+    bool                split;        /* one row: W panels by DOT_S              */
     parts               tiles[2];     /* of the block of rows: for bytes, for W  */
     bool                gathered, wide_source, place, direct, plain;
     int                 elem;       /* bytes of a value of C */
@@ -128,7 +131,8 @@ static void pack_tiles(task *t, int64_t i0, int64_t k0, int64_t kn, bool wide, i
     const parts tiles = t->tiles[wide];
     for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
         const int n = (int)part_size(tiles, i);
-        if (wide) pack_wide(base + r0 * ls, ls, ks, n, kn, flip, t->wide + r0 * kq);
+        if (wide && t->split) pack_split(base, ks, kn, flip, (uint8_t *)t->wide);
+        else if (wide) pack_wide(base + r0 * ls, ls, ks, n, kn, flip, t->wide + r0 * kq);
         else pack_quads(base + r0 * ls, ls, ks, n, kn, flip, false, t->quads + r0 * kq);
         if (sums) add_line_sums(base + r0 * ls, ls, ks, n, kn, flip, sums + r0);
         r0 += n;
@@ -231,20 +235,25 @@ static __attribute__((noinline)) void call_scattered(task *t, kernel_fn fn, tile
 
 /* ---- the loops ---- */
 
-/* All tiles of one panel over one packed block; p counts from 0 over all of B. */
-static __attribute__((noinline)) void run_panel(task *t, int64_t p, int64_t i0, int64_t block, int64_t chunk0, int level)
+/* The tiles of panel p over one packed block; and of up to `more` panels after it, where one kernel
+ * call can do them. Returns how many panels are done. */
+static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t more, int64_t i0, int64_t block, int64_t chunk0, int level)
 {
     const gemm_problem *g = t->g;
     const blob *b = t->blob;
     kernel_args *x = t->args;
     const int cols = panel_cols(b->n, p);
-    const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0);
-    const bool last = block + 1 >= t->blocks;
+    const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0), kq = round_up(kn, 4);
+    const bool last = block + 1 >= t->blocks, one_by_one = t->raw || !t->direct;
     int dot = t->plain ? DOT_PLAIN : t->wide_source ? DOT_W : blob_info(b, p).dot[level];
     const parts tiles = t->tiles[families[dot].form == A_WIDE];
-    const int64_t kq = round_up(kn, 4);
 
-    /* the panel */
+    /* panels of the same kind, while a single tile covers the rows */
+    int64_t panels = 1;
+    if (tiles.count == 1 && !one_by_one && cols == NR)
+        while (panels <= more && panel_cols(b->n, p + panels) == NR && (t->plain || blob_info(b, p + panels).dot[level] == blob_info(b, p).dot[level]))
+            panels++;
+
     x->b = blob_panel(b, p) + k0 * cols;
     x->quads = kn / 4;
     if (dot == DOT_W && t->panel && tiles.count >= WIDEN_TILES && tiles.base >= families[DOT_WS].min_rows) {
@@ -253,19 +262,16 @@ static __attribute__((noinline)) void run_panel(task *t, int64_t p, int64_t i0, 
         x->quads = kq / 4;
         dot = DOT_WS;
     }
-    const residual_span span = t->spans ? t->spans[p * t->blocks + block] : (residual_span){ 0, 0 };
-    x->res_steps = span.steps;
-    x->res_k = blob_res_k(b) + 2 * (size_t)span.first;
-    x->res_w = blob_res_w(b) + 2 * NR * (size_t)span.first;
+    if (dot == DOT_W && t->split) dot = DOT_S;
+    x->span = t->spans ? t->spans + p * t->blocks + block : NULL;
 
     /* its columns; the caller's arrays end at n */
-    x->sums = (const int32_t *)(const void *)((const char *)b + b->sums) + NR * p;
-    x->scale_b = b->scales ? (const float *)(const void *)((const char *)b + b->scales) + NR * p : b->scale;
-    x->zero_b = b->zeros ? (const int32_t *)(const void *)((const char *)b + b->zeros) + NR * p : b->zero;
+    x->sums = t->sums + NR * p;
+    x->scale_b = (const float *)(const void *)((const char *)t->scale_b + x->scale_b_step * p);
+    x->zero_b = (const int32_t *)(const void *)((const char *)t->zero_b + x->zero_b_step * p);
     if (g->bias) x->bias = cols == NR ? (const char *)g->bias + 4 * NR * p : (const char *)t->last_bias;
 
     /* tiles of base + 1 rows, then of base; a kernel call takes all alike, unless sums wait or values scatter */
-    const bool one_by_one = t->raw || !t->direct;
     for (int64_t i = 0, r0 = 0; i < tiles.count;) {
         const int n = (int)part_size(tiles, i);
         const int64_t alike = one_by_one ? 1 : i < tiles.extra ? tiles.extra : tiles.count - i;
@@ -277,15 +283,16 @@ static __attribute__((noinline)) void run_panel(task *t, int64_t p, int64_t i0, 
             fn = atomic_load_explicit(&t->set->code[set_index(dot, t->place, cols < NR, n)], memory_order_relaxed);
         }
         x->tiles = alike;
+        x->panels = panels;
         if (t->place) {
             x->a = (const uint8_t *)g->a.views[0].base + (i0 + r0) * g->a.views[0].line_stride + k0;
             x->a_step = n * x->lda;
-        } else if (families[dot].form == A_WIDE) {
-            x->a = (const uint8_t *)(t->wide + r0 * kq);
-            x->a_step = 2 * n * kq;
-        } else {
+        } else if (families[dot].form == A_QUADS) {
             x->a = t->quads + r0 * kq;
             x->a_step = n * kq;
+        } else {
+            x->a = (const uint8_t *)(t->wide + r0 * kq);
+            x->a_step = 2 * n * kq;
         }
         if (t->raw) {
             int32_t *raw = t->raw + ((p - chunk0) * t->mc + r0) * NR;
@@ -301,6 +308,7 @@ static __attribute__((noinline)) void run_panel(task *t, int64_t p, int64_t i0, 
         i += alike;
         r0 += alike * n;
     }
+    return panels;
 }
 
 /* Is A better read where it lies? */
@@ -332,6 +340,9 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.wide_source = g->a.weights != NULL;
     t.gathered = !source_is_plain(&g->a);
     t.direct = g->dests == 1 && !g->add && !g->dest->row_offset && !g->dest->col_offset && g->dest->col_stride == 1;
+    t.sums = (const int32_t *)(const void *)((const char *)b + b->sums);
+    t.scale_b = b->scales ? (const char *)b + b->scales : (const char *)b->scale;
+    t.zero_b = b->zeros ? (const char *)b + b->zeros : (const char *)b->zero;
     t.panel = NULL;
     t.raw = NULL;
     t.row_sums = NULL;
@@ -341,6 +352,13 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     }
     args->spec = &t.spec;
     args->consts = &gen_const;
+    args->res_k = blob_res_k(b);
+    args->res_w = blob_res_w(b);
+    args->b_step = panel_stride(b->k);
+    args->c_step = NR * t.elem;
+    args->span_step = t.spans ? t.blocks * (int64_t)sizeof(residual_span) : 0;
+    args->scale_b_step = b->scales ? 4 * NR : 0;
+    args->zero_b_step = b->zeros ? 4 * NR : 0;
     args->raw_in = NULL;
     args->raw_out = NULL;
     args->ldc = g->dest->row_stride * t.elem;
@@ -360,13 +378,14 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
             const int64_t mb = min64(t.mc, row0 + rows - i0), c1 = min64(c0 + t.chunk, panel0 + panels);
             t.tiles[0] = tiles_of(mb, families[DOT_T1].mr);
             t.tiles[1] = tiles_of(mb, families[DOT_W].mr);
+            t.split = mb == 1 && !t.wide_source && !t.plain;
             if (b->has_zeros) memset(t.row_sums, 0, (size_t)mb * 4);
             for (int64_t i = 0; g->zero_a_rows && i < mb; i++)
                 t.zero_rows[i] = g->zero_a_rows[i0 + i] + (g->a.flip ? 128 : 0);
             for (int64_t block = 0; block < t.blocks; block++) {
                 const int64_t k0 = block * t.kc;
                 const int level = t.place ? 0 : pack_block(&t, i0, mb, k0, min64(t.kc, t.k - k0));
-                for (int64_t p = c0; p < c1; p++) run_panel(&t, p, i0, block, c0, level);
+                for (int64_t p = c0; p < c1;) p += run_panel(&t, p, c1 - p - 1, i0, block, c0, level);
             }
         }
     if (plan->floats) fp_leave(kept);

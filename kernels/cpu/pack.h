@@ -60,6 +60,8 @@ void pack_quads(const uint8_t *base, int64_t line_stride, int64_t k_stride, int 
                 uint8_t flip, bool compact, uint8_t *out);
 /* The same in 16 bits, zero-filled: A_WIDE. */
 void pack_wide(const uint8_t *base, int64_t line_stride, int64_t k_stride, int lines, int64_t kn, uint8_t flip, uint16_t *out);
+/* One line: A_SPLIT. */
+void pack_split(const uint8_t *line, int64_t k_stride, int64_t kn, uint8_t flip, uint8_t *out);
 /* s8 panel of `cols` columns, kn values each, compact tail -> DOT_WS's s16 panel, tail zero-filled. */
 void widen_panel(const int8_t *panel, int cols, int64_t kn, int16_t *out);
 /* sum[i] += the kn values of line i, flipped. */
@@ -77,9 +79,6 @@ typedef struct panel_info {
     uint8_t  dot[AMAX_LEVELS]; /* the fastest dot proven exact for A up to amax_level[] */
     uint16_t steps;            /* of residual, for people                              */
 } panel_info;
-
-/* Residual of one panel within one block of k. */
-typedef struct residual_span { uint32_t first, steps; } residual_span;
 
 /* The head of a blob; offsets are from its start, 0 where a section is absent. */
 typedef struct blob {

@@ -10,6 +10,7 @@
 static int32_t a_value(const kernel_args *g, const kernel_spec *s, int i, int64_t k)
 {
     switch (s->form) {
+    case A_SPLIT: return 2 * g->a[k / 4 * 8 + k % 4] + g->a[k / 4 * 8 + 4 + k % 4];
     case A_PLACE: return g->a[i * g->lda + k];
     case A_WIDE: return ((const int16_t *)(const void *)g->a)[(k / 4 * s->rows + i) * 4 + k % 4];
     default: return g->a[(k / 4 * s->rows + i) * 4 + k % 4];
@@ -72,7 +73,7 @@ static void one_tile(const kernel_args *g)
         for (int j = 0; j < s->cols; j++) {
             uint32_t sum = 0;
             for (int64_t p = 0; p < k; p++) sum += (uint32_t)(a_value(g, s, i, p) * b_value(g, s, j, p));
-            for (int64_t r = 0; r < 2 * g->res_steps; r++)
+            for (uint32_t r = g->span ? 2 * g->span->first : 0; g->span && r < 2 * (g->span->first + g->span->steps); r++)
                 sum += (uint32_t)(a_value(g, s, i, 4 * g->res_k[r].quad + g->res_k[r].pick / 32) * g->res_w[2 * NR * (r / 2) + 2 * j + r % 2]);
             if (g->raw_in) sum += (uint32_t)g->raw_in[NR * i + j];
             if (g->raw_out) g->raw_out[NR * i + j] = (int32_t)sum;
@@ -82,12 +83,24 @@ static void one_tile(const kernel_args *g)
 
 void plain_kernel(kernel_args *g)
 {
-    for (; g->tiles > 0; g->tiles--) {
-        one_tile(g);
+    const int rows = g->spec->rows;
+    one_tile(g);
+    for (; g->tiles > 1; g->tiles--) {
         g->a += g->a_step;
-        g->c = (char *)g->c + g->spec->rows * g->ldc;
-        g->zero_a += g->spec->rows;
-        g->scale_a += g->spec->rows;
-        g->row_sums += g->spec->rows;
+        g->c = (char *)g->c + rows * g->ldc;
+        g->zero_a += rows;
+        g->scale_a += rows;
+        g->row_sums += rows;
+        one_tile(g);
+    }
+    for (; g->panels > 1; g->panels--) {
+        g->b += g->b_step;
+        g->c = (char *)g->c + g->c_step;
+        if (g->span) g->span = (const residual_span *)(const void *)((const char *)g->span + g->span_step);
+        g->sums += NR;
+        g->scale_b = (const float *)(const void *)((const char *)g->scale_b + g->scale_b_step);
+        g->zero_b = (const int32_t *)(const void *)((const char *)g->zero_b + g->zero_b_step);
+        if (g->spec->bias) g->bias = (const char *)g->bias + 4 * NR;
+        one_tile(g);
     }
 }
