@@ -99,7 +99,7 @@ typedef struct kernel_args {
     int64_t        span_step;       /* in bytes                                      */
     const residual_k *res_k;        /* two values of k for each step,                */
     const int8_t   *res_w;          /* and 8 pairs of rest weights                   */
-    const int32_t *raw_in;          /* rows x 8, or NULL                             */
+    const int32_t *raw_in;          /* rows x 8, lanes past cols anything; or NULL   */
     int32_t       *raw_out;
     void          *c;
     int64_t        ldc, c_step;     /* in bytes: to the next row, to the next panel  */

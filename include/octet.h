@@ -247,7 +247,8 @@ typedef struct octet_gemm_args {
  *   real = (f32(raw + bias_s32[j]) * scale_b[j]) * scale_a[i] + bias_f32[j]
  *
  * each * and + one f32 operation rounded to nearest even, / scale_c a multiplication by
- * (1.0f / scale_c), NaN clamped to the lowest value of an integer C; act is ReLU, then clip.
+ * (1.0f / scale_c); act is ReLU, then clip. For an integer C a NaN becomes the least value that act
+ * and the type allow; a floating point C keeps it.
  * quant/requant.h has it in C. For an s32 C clip bounds are rounded to integers.
  *
  * No memory is allocated and no code generated. OCTET_EINVAL leaves C as it was.

@@ -98,7 +98,10 @@ static octet_status pack(const char *who, const octet_plan *p, const source *b, 
             return fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", who, bound);
         }
     }
-    if (!pack_b(b, p->desc.n, p->desc.k, p->blocks.kc, &q, !p->quick, p->cpu, memory, &used)) {
+    const unsigned kept = fp_enter(); /* costs are weighed in floating point */
+    const bool packed = pack_b(b, p->desc.n, p->desc.k, p->blocks.kc, &q, !p->quick, p->cpu, memory, &used);
+    fp_leave(kept);
+    if (!packed) {
         octet_packed_free(h);
         return fail(OCTET_EINVAL, "%s: a weighted sum of B does not fit 8 bits", who);
     }

@@ -79,6 +79,7 @@ void ref_run(const ref_gemm *r)
             if (r->bias && r->bias_type == OCTET_F32) real = real + ((const float *)r->bias)[j];
             if (r->c == OCTET_U8 || r->c == OCTET_S8) {
                 const float inv = 1.0f / one_if_zero(r->scale_c);
+                if (isnan(real)) real = -INFINITY; /* the least value that act and the type allow */
                 ((uint8_t *)r->pc)[at] = (uint8_t)quantize(act(r, real), inv, r->zero_c, r->c);
                 continue;
             }

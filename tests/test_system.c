@@ -1,0 +1,348 @@
+/* What a server does to a library: many threads, fork, no memory, no executable memory, its own
+ * allocator and its own threads. */
+#define _GNU_SOURCE
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "cpu.h"
+#include "octet.h"
+#include "plan.h"
+
+enum { THREADS = 8 };
+
+/* ---- threads ---- */
+
+typedef struct shared { octet_plan *p; octet_packed *b; const test_case *c; atomic_int bad; } shared;
+
+static void *run_shared(void *arg)
+{
+    shared *s = arg;
+    octet_gemm_args x = s->c->x;
+    char *out = malloc(s->c->c.bytes + 1);
+    for (int i = 0; i < 60; i++) {
+        memcpy(out, s->c->c.p, s->c->c.bytes);
+        x.c = out;
+        if (octet_run(s->p, &x) || memcmp(out, s->c->want.p, s->c->c.bytes)) atomic_fetch_add(&s->bad, 1);
+    }
+    free(out);
+    return NULL;
+}
+
+static void *own_cases(void *arg)
+{
+    const uint64_t base = 6000000 + 1000 * (uint64_t)(uintptr_t)arg;
+    uintptr_t bad = 0;
+    for (uint64_t i = 0; i < 40; i++) {
+        test_case c;
+        case_new(&c, base % 3 ? 6000000 + i : base + i, -1, -1, -1); /* most threads meet on the same kernels */
+        bad += (uintptr_t)case_run(&c, NULL, NULL);
+        case_free(&c);
+        if (i % 10 == 9) { /* and evict under the others' feet */
+            octet_cache_limit(0);
+            octet_cache_limit(4 << 20);
+        }
+    }
+    return (void *)bad;
+}
+
+Test(system, eight_threads_share_plans_and_cache)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        test_case c;
+        pthread_t id[THREADS];
+        shared s = { .c = &c };
+        case_new(&c, 7000000 + seed, 40, 70, 300);
+        cr_assert_eq(octet_plan_gemm(NULL, &c.d, &s.p), OCTET_OK);
+        cr_assert_eq(octet_pack(s.p, c.b.p, c.ldb, &c.q, &s.b), OCTET_OK);
+        c.x.b = s.b;
+        void *start = malloc(c.c.bytes + 1);
+        memcpy(start, c.c.p, c.c.bytes);
+        cr_assert_eq(octet_run(s.p, &c.x), OCTET_OK);
+        cr_assert_eq(case_check(&c, "shared"), 0);
+        memcpy(c.c.p, start, c.c.bytes);
+        free(start);
+        for (int i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, run_shared, &s);
+        for (int i = 0; i < THREADS; i++) pthread_join(id[i], NULL);
+        cr_assert_eq(atomic_load(&s.bad), 0);
+        octet_packed_free(s.b);
+        octet_plan_free(s.p);
+        case_free(&c);
+    }
+    pthread_t id[THREADS];
+    uintptr_t bad = 0;
+    for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, own_cases, (void *)i);
+    for (int i = 0; i < THREADS; i++) {
+        void *b;
+        pthread_join(id[i], &b);
+        bad += (uintptr_t)b;
+    }
+    cr_assert_eq(bad, 0);
+}
+
+static void host_parallel(void *user, size_t count, octet_task task, void *arg)
+{
+    ++*(size_t *)user;
+    for (size_t i = count; i-- > 0;) task(arg, i); /* any order */
+}
+
+Test(system, any_number_of_threads_gives_the_same_answer)
+{
+    for (int threads = 1; threads <= 7; threads++)
+        for (int own = 0; own < 2; own++) {
+            octet_ctx_opts o = OCTET_CTX_OPTS;
+            octet_ctx *ctx;
+            size_t calls = 0;
+            o.threads = threads;
+            if (own) {
+                o.parallel = host_parallel;
+                o.parallel_user = &calls;
+            }
+            const octet_status st = octet_ctx_create(&o, &ctx);
+            if (st == OCTET_EUNSUPPORTED) continue; /* built without a pool */
+            cr_assert_eq(st, OCTET_OK, "%s", octet_why());
+            static const int64_t shapes[][3] = { { 300, 40, 200 }, { 3, 900, 300 }, { 70, 130, 257 }, { 1, 5000, 64 } };
+            for (int i = 0; i < 12; i++) {
+                test_case c;
+                case_new(&c, 8000000 + (uint64_t)i, shapes[i % 4][0], shapes[i % 4][1], shapes[i % 4][2]);
+                cr_assert_eq(case_run(&c, ctx, NULL), 0);
+                case_free(&c);
+            }
+            if (own && threads > 1) cr_assert_gt(calls, 0);
+            octet_ctx_free(ctx);
+        }
+}
+
+/* ---- fork ---- */
+
+static int some_cases(uint64_t base, int count)
+{
+    int bad = 0;
+    for (int i = 0; i < count; i++) {
+        test_case c;
+        case_new(&c, base + (uint64_t)i, -1, -1, -1);
+        bad += case_run(&c, NULL, NULL);
+        case_free(&c);
+    }
+    return bad;
+}
+
+Test(system, parent_and_child_generate_and_evict_apart)
+{
+    test_case c;
+    octet_plan *p;
+    octet_packed *b;
+    case_new(&c, 9000001, 20, 30, 100);
+    cr_assert_eq(octet_plan_gemm(NULL, &c.d, &p), OCTET_OK);
+    cr_assert_eq(octet_pack(p, c.b.p, c.ldb, &c.q, &b), OCTET_OK);
+    c.x.b = b;
+    void *start = malloc(c.c.bytes + 1);
+    memcpy(start, c.c.p, c.c.bytes);
+    int to_child[2], to_parent[2];
+    char token = 0;
+    cr_assert(!pipe(to_child) && !pipe(to_parent));
+    const pid_t child = fork();
+    if (child == 0) {
+        int bad = some_cases(9100000, 60); /* new kernels, in what would be the parent's pages */
+        octet_cache_limit(0);
+        bad += write(to_parent[1], &token, 1) != 1;
+        bad += read(to_child[0], &token, 1) != 1;
+        octet_cache_limit(4 << 20);
+        bad += some_cases(9200000, 60);
+        bad += octet_run(p, &c.x) != OCTET_OK; /* what it inherited still runs */
+        bad += case_check(&c, "in the child");
+        _exit(bad ? 1 : 0);
+    }
+    int bad = read(to_parent[0], &token, 1) != 1;
+    bad += some_cases(9300000, 60); /* the child has evicted; ours must be whole */
+    octet_cache_limit(0);
+    octet_cache_limit(4 << 20);
+    bad += some_cases(9400000, 60);
+    bad += write(to_child[1], &token, 1) != 1;
+    bad += octet_run(p, &c.x) != OCTET_OK;
+    bad += case_check(&c, "in the parent");
+    int status = 0;
+    waitpid(child, &status, 0);
+    cr_assert_eq(bad, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child failed: %x", (unsigned)status);
+    free(start);
+    octet_packed_free(b);
+    octet_plan_free(p);
+    case_free(&c);
+}
+
+Test(system, a_child_of_a_context_with_threads_can_run)
+{
+    octet_ctx_opts o = OCTET_CTX_OPTS;
+    octet_ctx *ctx;
+    o.threads = 3;
+    if (octet_ctx_create(&o, &ctx)) cr_skip_test("built without a pool");
+    test_case c;
+    case_new(&c, 9500000, 200, 60, 200);
+    cr_assert_eq(case_run(&c, ctx, NULL), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        test_case mine;
+        case_new(&mine, 9500001, 200, 60, 200);
+        _exit(case_run(&mine, ctx, NULL));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    case_free(&c);
+    octet_ctx_free(ctx);
+}
+
+/* ---- memory ---- */
+
+typedef struct budget { int left; long live; size_t bytes; } budget;
+static void *scarce_alloc(void *user, size_t bytes, size_t align)
+{
+    budget *b = user;
+    if (b->left-- <= 0) return NULL;
+    b->live++;
+    b->bytes += bytes;
+    return aligned_alloc(align, bytes);
+}
+static void scarce_free(void *user, void *p, size_t bytes)
+{
+    budget *b = user;
+    b->live--;
+    b->bytes -= bytes;
+    free(p);
+}
+
+Test(system, each_failing_allocation_is_reported_and_nothing_leaks)
+{
+    int refused = 0;
+    for (int allowed = 0; allowed < 12; allowed++) {
+        budget money = { allowed, 0, 0 };
+        octet_ctx_opts o = OCTET_CTX_OPTS;
+        o.allocator = (octet_allocator){ scarce_alloc, scarce_free, &money };
+        octet_ctx *ctx = NULL;
+        octet_plan *p = NULL;
+        octet_packed *b = NULL;
+        int8_t w[64] = { 1 };
+        octet_gemm_desc d = OCTET_GEMM_DESC;
+        d.n = d.k = 8;
+        d.a = OCTET_U8;
+        d.b = OCTET_S8;
+        d.c = OCTET_S32;
+        errno = 77;
+        octet_status st = octet_ctx_create(&o, &ctx);
+        if (!st) st = octet_plan_gemm(ctx, &d, &p);
+        if (!st) st = octet_pack(p, w, 8, NULL, &b);
+        cr_assert(st == OCTET_OK || st == OCTET_ENOMEM, "%s", octet_why());
+        refused += st == OCTET_ENOMEM;
+        cr_assert_eq(errno, 77, "errno was touched");
+        if (st == OCTET_OK) { /* and a run allocates nothing at all */
+            const int left = money.left;
+            uint8_t a[24] = { 2 };
+            int32_t c[24];
+            octet_gemm_args x = OCTET_GEMM_ARGS;
+            x.m = 3;
+            x.a = a;
+            x.lda = 8;
+            x.b = b;
+            x.c = c;
+            x.ldc = 8;
+            cr_assert_eq(octet_run(p, &x), OCTET_OK);
+            cr_assert_eq(money.left, left);
+            cr_assert_eq(c[0], 2);
+        }
+        octet_ctx_free(ctx); /* the others keep it alive */
+        octet_packed_free(b);
+        octet_plan_free(p);
+        cr_assert_eq(money.live, 0, "%ld allocations leak with %d allowed", money.live, allowed);
+        cr_assert_eq(money.bytes, 0, "sizes given back do not match");
+    }
+    cr_assert_geq(refused, 5);
+}
+
+/* ---- no executable memory ---- */
+
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#define PR_MDWE_REFUSE_EXEC_GAIN 1
+#endif
+
+/* Under a write-xor-execute policy (systemd's MemoryDenyWriteExecute) code is still generated. */
+Test(system, write_xor_execute_policies_are_survived)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0)) _exit(42);
+        octet_cache_stats s = OCTET_CACHE_STATS;
+        const int bad = some_cases(9600000, 40);
+        octet_cache_info(&s);
+        _exit(bad || (cpu_features() && (!s.executable || !s.kernels)));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 42) cr_skip_test("this kernel has no PR_SET_MDWE");
+    cr_assert_eq(WEXITSTATUS(status), 0);
+}
+
+/* Where no code can be made at all (here: no address space for it), plain C computes, and says so. */
+
+Test(system, without_executable_memory_plain_c_computes)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        struct rlimit r = { 0, 0 };
+        FILE *f = fopen("/proc/self/statm", "r");
+        unsigned long pages = 0;
+        if (!f || fscanf(f, "%lu", &pages) != 1) _exit(42);
+        fclose(f);
+        r.rlim_cur = r.rlim_max = (pages + (48 << 20) / 4096) * 4096; /* less than the arena wants */
+        if (setrlimit(RLIMIT_AS, &r)) _exit(42);
+        octet_cache_stats s = OCTET_CACHE_STATS;
+        octet_cache_info(&s);
+        if (s.executable) _exit(2);
+        int bad = some_cases(9700000, 40);
+        octet_gemm_desc d = OCTET_GEMM_DESC;
+        octet_plan *p;
+        d.n = d.k = 8;
+        d.a = OCTET_U8;
+        d.b = OCTET_S8;
+        d.c = OCTET_S32;
+        if (octet_plan_gemm(NULL, &d, &p)) _exit(3);
+        bad += !strstr(octet_explain(p, NULL), "plain");
+        octet_plan_free(p);
+        d.flags = OCTET_NO_FALLBACK;
+        bad += octet_plan_gemm(NULL, &d, &p) != OCTET_EUNSUPPORTED;
+        _exit(bad ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 42) cr_skip_test("no resource limits here");
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%x", (unsigned)status);
+}
+
+/* The environment takes features away. */
+Test(system, the_isa_cap_only_lowers)
+{
+    static const char *const caps[] = { "plain", "avx2", "nonsense" };
+    for (int i = 0; i < 3; i++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            setenv("OCTET_ISA", caps[i], 1);
+            const unsigned had = __builtin_cpu_supports("avx2") ? CPU_AVX2 : 0;
+            const unsigned want = i == 0 ? 0 : had;
+            _exit((cpu_features() & ~want) || some_cases(9800000, 20));
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", caps[i]);
+    }
+}
