@@ -16,8 +16,12 @@
 enum { ENTRIES = 8192, BUCKETS = 4096, CHAIN_MAX = 64, CODE_MAX = 16384 };
 enum { EMPTY, BUSY, READY };
 
+/* A spec as two words, which a reader may load while an entry is recycled. */
+typedef struct key { uint64_t w[2]; } key;
+_Static_assert(sizeof(kernel_spec) == sizeof(key), "a spec is hashed and compared as two words");
+
 struct kernel {
-    kernel_spec spec;
+    _Atomic uint64_t key[2];
     atomic_int  refs;  /* -1: nobody may take it */
     atomic_int  state;
     atomic_int  next;  /* entry number + 1; 0 ends the chain */
@@ -40,28 +44,41 @@ static struct {
     bool             fork_hooked;
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .made = PTHREAD_COND_INITIALIZER, .limit = 4 << 20 };
 
-static unsigned hash(const kernel_spec *s)
+static key key_of(const kernel_spec *s)
 {
-    uint64_t w[2];
-    _Static_assert(sizeof *s == sizeof w, "a spec is hashed and compared as two words");
-    memcpy(w, s, sizeof w);
-    const uint64_t h = (w[0] ^ (w[1] << 29 | w[1] >> 35)) * UINT64_C(0x9e3779b97f4a7c15);
+    key k;
+    memcpy(&k, s, sizeof k);
+    return k;
+}
+
+static unsigned hash(key k)
+{
+    const uint64_t h = (k.w[0] ^ (k.w[1] << 29 | k.w[1] >> 35)) * UINT64_C(0x9e3779b97f4a7c15);
     return (unsigned)(h >> 52) % BUCKETS;
 }
 
-static bool same(const kernel_spec *a, const kernel_spec *b) { return !memcmp(a, b, sizeof *a); }
+static key held_key(const kernel *e)
+{
+    return (key){ { atomic_load_explicit(&e->key[0], memory_order_relaxed), atomic_load_explicit(&e->key[1], memory_order_relaxed) } };
+}
+
+static bool same(const kernel *e, key k)
+{
+    const key held = held_key(e);
+    return held.w[0] == k.w[0] && held.w[1] == k.w[1];
+}
 
 /* Without the lock: an entry of this spec with a reference taken, or NULL. */
-static kernel *take(const kernel_spec *s)
+static kernel *take(key s)
 {
     int e = atomic_load_explicit(&cache.bucket[hash(s)], memory_order_acquire);
     for (int steps = 0; e && steps < CHAIN_MAX; steps++) {
         kernel *k = &cache.entry[e - 1];
-        if (atomic_load_explicit(&k->state, memory_order_acquire) == READY && same(&k->spec, s)) {
+        if (atomic_load_explicit(&k->state, memory_order_acquire) == READY && same(k, s)) {
             int refs = atomic_load_explicit(&k->refs, memory_order_relaxed);
             while (refs >= 0 && !atomic_compare_exchange_weak(&k->refs, &refs, refs + 1)) {}
             if (refs >= 0) {
-                if (atomic_load(&k->state) == READY && same(&k->spec, s)) return k;
+                if (atomic_load(&k->state) == READY && same(k, s)) return k;
                 atomic_fetch_sub(&k->refs, 1);
             }
         }
@@ -72,17 +89,17 @@ static kernel *take(const kernel_spec *s)
 
 /* The rest of this file down to cache_acquire runs with the lock held. */
 
-static kernel *find(const kernel_spec *s)
+static kernel *find(key s)
 {
     for (int e = atomic_load(&cache.bucket[hash(s)]); e; e = atomic_load(&cache.entry[e - 1].next))
-        if (same(&cache.entry[e - 1].spec, s)) return &cache.entry[e - 1];
+        if (same(&cache.entry[e - 1], s)) return &cache.entry[e - 1];
     return NULL;
 }
 
 static void unlink_entry(kernel *k)
 {
     const int number = (int)(k - cache.entry) + 1;
-    atomic_int *link = &cache.bucket[hash(&k->spec)];
+    atomic_int *link = &cache.bucket[hash(held_key(k))];
     while (atomic_load(link) != number) link = &cache.entry[atomic_load(link) - 1].next;
     atomic_store(link, atomic_load(&k->next));
     atomic_store(&k->state, EMPTY);
@@ -109,14 +126,15 @@ static bool evict_oldest(void)
     return true;
 }
 
-static kernel *new_entry(const kernel_spec *s)
+static kernel *new_entry(key s)
 {
     if (!cache.free_list && cache.entries == ENTRIES && !evict_oldest()) return NULL;
     int number = cache.free_list;
     if (number) cache.free_list = atomic_load(&cache.entry[number - 1].next);
     else number = ++cache.entries;
     kernel *k = &cache.entry[number - 1];
-    k->spec = *s;
+    atomic_store_explicit(&k->key[0], s.w[0], memory_order_relaxed);
+    atomic_store_explicit(&k->key[1], s.w[1], memory_order_relaxed);
     atomic_store(&k->refs, -1);
     atomic_store(&k->state, BUSY);
     atomic_int *head = &cache.bucket[hash(s)];
@@ -146,10 +164,9 @@ static bool enabled(void)
 }
 
 /* Generates what `k`, a BUSY entry, stands for; lets go of the lock while it does. */
-static bool make(kernel *k)
+static bool make(kernel *k, kernel_spec spec)
 {
     uint8_t buffer[CODE_MAX];
-    const kernel_spec spec = k->spec;
     size_t bytes = 0;
     pthread_mutex_unlock(&cache.lock);
     const octet_status st = gen_kernel(&spec, buffer, sizeof buffer, &bytes);
@@ -179,15 +196,16 @@ static bool make(kernel *k)
 
 kernel *cache_acquire(const kernel_spec *s)
 {
-    kernel *k = take(s);
+    const key want = key_of(s);
+    kernel *k = take(want);
     if (k) {
         atomic_fetch_add_explicit(&cache.hits, 1, memory_order_relaxed);
         return k;
     }
     pthread_mutex_lock(&cache.lock);
-    while ((k = find(s)) && atomic_load(&k->state) == BUSY) pthread_cond_wait(&cache.made, &cache.lock);
+    while ((k = find(want)) && atomic_load(&k->state) == BUSY) pthread_cond_wait(&cache.made, &cache.lock);
     if (k) atomic_fetch_add(&k->refs, 1); /* under the lock nothing is evicted: refs >= 0 */
-    else if (enabled() && (k = new_entry(s)) && !make(k)) k = NULL;
+    else if (enabled() && (k = new_entry(want)) && !make(k, *s)) k = NULL;
     pthread_mutex_unlock(&cache.lock);
     return k;
 }

@@ -4,8 +4,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,76 +16,7 @@
 #include "octet.h"
 #include "plan.h"
 
-enum { THREADS = 8 };
-
-/* ---- threads ---- */
-
-typedef struct shared { octet_plan *p; octet_packed *b; const test_case *c; atomic_int bad; } shared;
-
-static void *run_shared(void *arg)
-{
-    shared *s = arg;
-    octet_gemm_args x = s->c->x;
-    char *out = malloc(s->c->c.bytes + 1);
-    for (int i = 0; i < 60; i++) {
-        memcpy(out, s->c->c.p, s->c->c.bytes);
-        x.c = out;
-        if (octet_run(s->p, &x) || memcmp(out, s->c->want.p, s->c->c.bytes)) atomic_fetch_add(&s->bad, 1);
-    }
-    free(out);
-    return NULL;
-}
-
-static void *own_cases(void *arg)
-{
-    const uint64_t base = 6000000 + 1000 * (uint64_t)(uintptr_t)arg;
-    uintptr_t bad = 0;
-    for (uint64_t i = 0; i < 40; i++) {
-        test_case c;
-        case_new(&c, base % 3 ? 6000000 + i : base + i, -1, -1, -1); /* most threads meet on the same kernels */
-        bad += (uintptr_t)case_run(&c, NULL, NULL);
-        case_free(&c);
-        if (i % 10 == 9) { /* and evict under the others' feet */
-            octet_cache_limit(0);
-            octet_cache_limit(4 << 20);
-        }
-    }
-    return (void *)bad;
-}
-
-Test(system, eight_threads_share_plans_and_cache)
-{
-    for (uint64_t seed = 1; seed <= 6; seed++) {
-        test_case c;
-        pthread_t id[THREADS];
-        shared s = { .c = &c };
-        case_new(&c, 7000000 + seed, 40, 70, 300);
-        cr_assert_eq(octet_plan_gemm(NULL, &c.d, &s.p), OCTET_OK);
-        cr_assert_eq(octet_pack(s.p, c.b.p, c.ldb, &c.q, &s.b), OCTET_OK);
-        c.x.b = s.b;
-        void *start = malloc(c.c.bytes + 1);
-        memcpy(start, c.c.p, c.c.bytes);
-        cr_assert_eq(octet_run(s.p, &c.x), OCTET_OK);
-        cr_assert_eq(case_check(&c, "shared"), 0);
-        memcpy(c.c.p, start, c.c.bytes);
-        free(start);
-        for (int i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, run_shared, &s);
-        for (int i = 0; i < THREADS; i++) pthread_join(id[i], NULL);
-        cr_assert_eq(atomic_load(&s.bad), 0);
-        octet_packed_free(s.b);
-        octet_plan_free(s.p);
-        case_free(&c);
-    }
-    pthread_t id[THREADS];
-    uintptr_t bad = 0;
-    for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, own_cases, (void *)i);
-    for (int i = 0; i < THREADS; i++) {
-        void *b;
-        pthread_join(id[i], &b);
-        bad += (uintptr_t)b;
-    }
-    cr_assert_eq(bad, 0);
-}
+/* ---- threads: see race.c for those that share ---- */
 
 static void host_parallel(void *user, size_t count, octet_task task, void *arg)
 {
