@@ -245,7 +245,7 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
     const int cols = panel_cols(b->n, p);
     const int64_t k0 = block * t->kc, kn = min64(t->kc, t->k - k0), kq = round_up(kn, 4);
     const bool last = block + 1 >= t->blocks, one_by_one = t->raw || !t->direct;
-    int dot = t->plain ? DOT_PLAIN : t->wide_source ? DOT_W : blob_info(b, p).dot[level];
+    int dot = t->wide_source ? DOT_W : t->plain ? DOT_PLAIN : blob_info(b, p).dot[level];
     const parts tiles = t->tiles[families[dot].form == A_WIDE];
 
     /* panels of the same kind, while a single tile covers the rows */

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs to a folder of its own, then builds and runs hello.c as its first line says, in C and in C++.
+set -e
+build=$1
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+DESTDIR=$root meson install -C "$build" --no-rebuild >/dev/null
+pc=$(dirname "$(find "$root" -name octet.pc)")
+export PKG_CONFIG_LIBDIR=$pc PKG_CONFIG_SYSROOT_DIR=$root
+lib=$(dirname "$(find "$root" -name liboctet.so)")
+cc examples/hello.c $(pkg-config --cflags --libs octet) -o "$root/hello"
+LD_LIBRARY_PATH=$lib "$root/hello"
+printf '#include <octet.h>\n#include <octet/quant.h>\nint main() { octet_gemm_desc d = OCTET_GEMM_DESC; octet_gemm_args x = OCTET_GEMM_ARGS; octet_quant q = OCTET_QUANT; octet_ctx_opts o = OCTET_CTX_OPTS; octet_requant r = OCTET_REQUANT; octet_cache_stats s = OCTET_CACHE_STATS; return d.size && x.size && q.size && o.size && r.size && s.size ? 0 : 1; }\n' >"$root/h.cc"
+g++ -std=c++17 -Wall -Wextra -Werror "$root/h.cc" $(pkg-config --cflags octet) -o "$root/hcc"
+"$root/hcc"
