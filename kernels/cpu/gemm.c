@@ -20,7 +20,7 @@
 enum {
     STACK_WORKSPACE = 48 << 10, /* what a run falls back to when no workspace is free         */
     PAD = 64,                   /* kernels read up to 63 bytes past a packed block            */
-    WIDEN_TILES = 4,            /* widening a panel of B beforehand pays from so many tiles on */
+    WIDEN_TILES = 8,            /* widening a panel of B beforehand pays from so many tiles on */
     PLACE_ROWS = 8,             /* A is read where it lies for so few rows,                   */
     PLACE_PANELS = 4,           /* or where so few panels read it                             */
     PLACE_ZEROS = 64,           /* rows at a time, then, if each has a zero point             */
