@@ -486,7 +486,7 @@ static int codegen(void)
     const blob *b = x.packed->blob;
     const kernel_set *set = &x.plan->sets[0];
     const int dot = blob_info(b, 0).dot[0];
-    const bool place = plan_places(x.plan, false, x.packed->dots, b->residual_steps);
+    const bool place = plan_places(x.plan, false, x.packed->dots, b->residual_quads);
     bare direct = { kernel_code(set->at[set_index(dot, place, false, 1)]), { .lda = p.k, .b = blob_panel(b, 0), .quads = p.k / 4,
         .ldc = 4 * p.n, .sums = (const int32_t *)(const void *)((const char *)b + b->sums), .consts = &gen_const }, p.pa, p.pc };
     stats run;

@@ -30,6 +30,9 @@
  * T needs the proof that pack.c makes: over T quads, the positive weights of one 16-bit lane, and
  * the negative ones, each sum to at most 32767 / max(A). Then nothing can saturate.
  *
+ * Residual: what pack.c took out of the weights, as further quads of any four values of k: the kernel
+ * gathers those values of A and multiplies them like any quad. In T kernels its lanes hold T1's bound.
+ *
  * Reads of a panel, of A_QUADS and of A_WIDE may pass the end by up to 63 bytes (their owners pad);
  * those of caller's memory, and all writes, are exact.
  */
@@ -65,14 +68,14 @@ typedef struct kernel_spec {
 
 /* Constants that kernels read; see gen_const. */
 typedef struct kernel_const {
-    uint8_t  pick[2][2][4][32]; /* vpshufb: [A_QUADS, A_WIDE][first, second value][k % 4] */
+    uint8_t  pick[2][4][4][32]; /* vpshufb: [A_QUADS, A_WIDE][to place][from place k % 4] */
     uint8_t  tail3[32];         /* vpshufb: 3-byte columns to quads          */
     uint32_t one[8], round[8], quiet[8]; /* of bf16 rounding                 */
 } kernel_const;
 extern const kernel_const gen_const;
 
-/* Residual of one panel within one block of k: steps from res_k[2 first] and res_w[16 first] on. */
-typedef struct residual_span { uint32_t first, steps; } residual_span;
+/* Residual of one panel within one block of k: quads from res_k[4 first] and res_w[32 first] on. */
+typedef struct residual_span { uint32_t first, quads; } residual_span;
 
 /* A value of k within its block, as the residual's gather wants it: its quad, and 32 times its place
  * there, which is an offset into kernel_const.pick. */
@@ -97,8 +100,8 @@ typedef struct kernel_args {
     int64_t        quads;
     const residual_span *span;      /* of this panel, or NULL: no residual anywhere  */
     int64_t        span_step;       /* in bytes                                      */
-    const residual_k *res_k;        /* two values of k for each step,                */
-    const int8_t   *res_w;          /* and 8 pairs of rest weights                   */
+    const residual_k *res_k;        /* four values of k for each quad,               */
+    const int8_t   *res_w;          /* and 8 columns of four rest weights            */
     const int32_t *raw_in;          /* rows x 8, lanes past cols anything; or NULL   */
     int32_t       *raw_out;
     void          *c;

@@ -91,15 +91,15 @@ static void t_step(assembler *as, const kernel_spec *s, int q0, int t)
 
 static int w_b(const kernel_spec *s) { return 2 * s->rows; }
 
-/* sums += A's quad (at `quad`) times the widened B in w_b, w_b + 1. */
-static void w_rows(assembler *as, const kernel_spec *s, int quad)
+/* sums += a quad of A, 8 bytes a row from `a` on, times the widened B in w_b, w_b + 1. */
+static void w_rows(assembler *as, const kernel_spec *s, x86_mem a)
 {
     const int b = w_b(s), temps = b + 2, together = 16 - temps >= 4 ? 2 : 1;
     for (int i0 = 0; i0 < s->rows; i0 += together) {
         const int i1 = i0 + together < s->rows ? i0 + together : s->rows;
         for (int i = i0; i < i1; i++) {
             const int x = temps + 2 * (i - i0);
-            rm(as, VPBROADCASTQ, x + 1, a_at(s, i, quad));
+            rm(as, VPBROADCASTQ, x + 1, at(a.base, a.disp + 8 * i));
             rrr(as, VPMADDWD, x, x + 1, b);
             rrr(as, VPMADDWD, x + 1, x + 1, b + 1);
         }
@@ -118,7 +118,7 @@ static void w_step(assembler *as, const kernel_spec *s, int quad)
     const int half = s->dot == DOT_WS ? 32 : 16;
     rm(as, load, b, at(R_B, (int64_t)quad * b_quad(s)));
     rm(as, load, b + 1, at(R_B, (int64_t)quad * b_quad(s) + half));
-    w_rows(as, s, quad);
+    w_rows(as, s, a_at(s, 0, quad));
 }
 
 /* One row, A split: sum += 2 (value >> 1) b; LOW, in 16 bits, += (value & 1) b. b: T_B holds the quad. */
@@ -216,7 +216,7 @@ void gen_dot_tail(assembler *as, const kernel_spec *s)
         op_reg(as, VEXTRACTI128, YMM, b, 0, b + 1, 1);
         rr(as, VPMOVSXBW, b + 1, b + 1);
         rr(as, VPMOVSXBW, b, b);
-        w_rows(as, s, 0);
+        w_rows(as, s, a_at(s, 0, 0));
         return;
     }
     b_tail(as, s, T_B);
@@ -237,6 +237,111 @@ void gen_dot_tail(assembler *as, const kernel_spec *s)
     }
 }
 
+/* Residual: registers free of the loops' use. */
+enum { RES_K = R8, RES_W = R9, RES_AT = R10, RES_CONST = R11 };
+
+/* x = bytes at place v of each row's gathered quad, the others 0, from RES_AT * scale + disp. */
+static void pick(assembler *as, const kernel_spec *s, x86_op load, int x, int v, int scale, int64_t disp)
+{
+    rm(as, load, x, at_index(R_A, RES_AT, scale, disp));
+    rrm(as, VPSHUFB, x, x, at_index(RES_CONST, R_TMP, 1, (int64_t)offsetof(kernel_const, pick) + 128 * (4 * (s->form == A_WIDE) + v)));
+}
+
+/* RES_AT, R_TMP: the quad that holds value v of k, and its place's control. */
+static void locate(assembler *as, int v)
+{
+    op_mem(as, MOVZX16, 0, RES_AT, 0, at(RES_K, 4 * v), 0);
+    op_mem(as, MOVZX16, 0, R_TMP, 0, at(RES_K, 4 * v + 2), 0);
+}
+
+static void residual_t(assembler *as, const kernel_spec *s)
+{
+    enum { X = 10, Y = 11, T = 12 };
+    const bool one = s->rows == 1;
+    for (int v = 0; v < 4; v++) { /* row i's quad in dword i; of a single row, in every dword */
+        locate(as, v);
+        if (!one) op_reg(as, IMULI, 0, RES_AT, 0, RES_AT, a_quad(s));
+        pick(as, s, one ? VPBROADCASTD : VMOVDQU, v ? Y : X, v, one ? 4 : 1, 0);
+        if (v) rrr(as, VPOR, X, X, Y);
+    }
+    rm(as, VMOVDQU, T_B, at(RES_W, 0));
+    for (int i0 = 0; i0 < s->rows; i0 += 4) {
+        const int i1 = i0 + 4 < s->rows ? i0 + 4 : s->rows;
+        if (!one) op_reg(as, VPERMQ, YMM, Y, 0, X, i0 ? 0xee : 0x44);
+        for (int i = i0; !one && i < i1; i++) op_reg(as, VPSHUFD, YMM, T + i - i0, 0, Y, 0x55 * (i - i0));
+        for (int i = i0; i < i1; i++) rrr(as, VPMADDUBSW, T + i - i0, one ? X : T + i - i0, T_B);
+        for (int i = i0; i < i1; i++) rrr(as, VPMADDWD, T + i - i0, T + i - i0, ONES);
+        for (int i = i0; i < i1; i++) rrr(as, VPADDD, i, i, T + i - i0);
+    }
+}
+
+static void residual_s(assembler *as, const kernel_spec *s)
+{
+    enum { X = 10, Y = 11, T = 12 };
+    for (int v = 0; v < 4; v++) {
+        locate(as, v);
+        pick(as, s, VPBROADCASTD, v ? T : X, v, 8, 0);
+        if (v) rrr(as, VPOR, X, X, T);
+        pick(as, s, VPBROADCASTD, v ? T : Y, v, 8, 4);
+        if (v) rrr(as, VPOR, Y, Y, T);
+    }
+    rm(as, VMOVDQU, T_B, at(RES_W, 0));
+    rrr(as, VPMADDUBSW, X, X, T_B);
+    rrr(as, VPMADDUBSW, Y, Y, T_B);
+    rrr(as, VPMADDWD, X, X, TWOS);
+    rrr(as, VPMADDWD, Y, Y, ONES);
+    rrr(as, VPADDD, 0, 0, X);
+    rrr(as, VPADDD, 0, 0, Y);
+}
+
+/* By way of the red zone: the sums leave no registers to broadcast in. */
+static void residual_w(assembler *as, const kernel_spec *s)
+{
+    enum { SLOT = -64 };
+    const int b = w_b(s), x = 14, y = 15;
+    for (int half = 0; 4 * half < s->rows; half++) {
+        for (int v = 0; v < 4; v++) {
+            locate(as, v);
+            op_reg(as, IMULI, 0, RES_AT, 0, RES_AT, a_quad(s));
+            pick(as, s, VMOVDQU, v ? y : x, v, 1, 32 * half);
+            if (v) rrr(as, VPOR, x, x, y);
+        }
+        rm(as, VMOVDQU_ST, x, at(RSP, SLOT + 32 * half));
+    }
+    rm(as, VPMOVSXBW, b, at(RES_W, 0));
+    rm(as, VPMOVSXBW, b + 1, at(RES_W, 16));
+    w_rows(as, s, at(RSP, SLOT));
+}
+
+void gen_dot_residual(assembler *as, const kernel_spec *s)
+{
+    if (s->form == A_PLACE) return;
+    const label again = asm_label(as), done = asm_label(as);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(span), 0);
+    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(as, CC_Z, done);
+    op_mem(as, MOV32, 0, R_N, 0, at(R_TMP, offsetof(residual_span, quads)), 0);
+    op_reg(as, TEST, 0, R_N, 0, R_N, 0);
+    asm_jcc(as, CC_Z, done);
+    op_mem(as, MOV32, 0, R_TMP, 0, at(R_TMP, offsetof(residual_span, first)), 0);
+    ri(as, SHLI, R_TMP, 4); /* 4 residual_k a quad */
+    op_mem(as, MOV, 0, RES_K, 0, ARG(res_k), 0);
+    op_reg(as, ADD, 0, RES_K, 0, R_TMP, 0);
+    op_mem(as, MOV, 0, RES_W, 0, ARG(res_w), 0);
+    op_mem(as, LEA, 0, RES_W, 0, at_index(RES_W, R_TMP, 2, 0), 0);
+    op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
+    op_mem(as, MOV, 0, RES_CONST, 0, ARG(consts), 0);
+    asm_place(as, again);
+    if (is_wide(s)) residual_w(as, s);
+    else if (s->dot == DOT_S) residual_s(as, s);
+    else residual_t(as, s);
+    ri(as, ADDI, RES_K, 4 * (int)sizeof(residual_k));
+    ri(as, ADDI, RES_W, 4 * NR);
+    ri(as, SUBI, R_N, 1);
+    asm_jcc(as, CC_NZ, again);
+    asm_place(as, done);
+}
+
 void gen_dot_reduce(assembler *as, const kernel_spec *s)
 {
     if (!is_wide(s)) return;
@@ -244,81 +349,4 @@ void gen_dot_reduce(assembler *as, const kernel_spec *s)
         rrr(as, VPHADDD, i, 2 * i, 2 * i + 1);         /* 0 1 4 5 | 2 3 6 7 */
         op_reg(as, VPERMQ, YMM, i, 0, i, 0xd8);        /* 0 1 2 3 | 4 5 6 7 */
     }
-}
-
-/*
- * For each step two values of k, k0 and k1, and for each column their rest weights: brings A[i][k0],
- * A[i][k1] of all rows together as 16-bit pairs, then multiplies them as W does. One row does so in
- * registers; several go by way of the red zone, from where each row's pair is broadcast.
- */
-void gen_dot_residual(assembler *as, const kernel_spec *s)
-{
-    enum { REST = 8, X = 9, Y = 10, SLOT = -64, KS = R8, WS = R9, OFF = R10, CONSTS = R11 };
-    if (s->form == A_PLACE) return;
-    const bool wide = s->form == A_WIDE;
-    const int  value = wide ? 8 : 4, per_load = 32 / value;
-    const label again = asm_label(as), done = asm_label(as);
-    op_mem(as, MOV, 0, R_TMP, 0, ARG(span), 0);
-    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
-    asm_jcc(as, CC_Z, done);
-    op_mem(as, MOV32, 0, R_N, 0, at(R_TMP, offsetof(residual_span, steps)), 0);
-    op_reg(as, TEST, 0, R_N, 0, R_N, 0);
-    asm_jcc(as, CC_Z, done);
-    op_mem(as, MOV32, 0, R_TMP, 0, at(R_TMP, offsetof(residual_span, first)), 0);
-    op_mem(as, MOV, 0, KS, 0, ARG(res_k), 0);
-    op_mem(as, LEA, 0, KS, 0, at_index(KS, R_TMP, 8, 0), 0);
-    ri(as, SHLI, R_TMP, 4);
-    op_mem(as, MOV, 0, WS, 0, ARG(res_w), 0);
-    op_reg(as, ADD, 0, WS, 0, R_TMP, 0);
-    op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
-    op_mem(as, MOV, 0, CONSTS, 0, ARG(consts), 0);
-    asm_place(as, again);
-    rm(as, VPMOVSXBW, REST, at(WS, 0));
-    for (int which = 0; which < 2; which++) {
-        const x86_mem pick = at_index(CONSTS, R_TMP, 1, (int64_t)offsetof(kernel_const, pick) + 128 * (2 * wide + which));
-        op_mem(as, MOVZX16, 0, OFF, 0, at(KS, 4 * which), 0);
-        op_mem(as, MOVZX16, 0, R_TMP, 0, at(KS, 4 * which + 2), 0);
-        if (s->dot == DOT_S) { /* 2 (value >> 1) + (value & 1) */
-            const int x = which ? Y : X;
-            rm(as, VPBROADCASTD, 12, at_index(R_A, OFF, 8, 4));
-            rm(as, VPBROADCASTD, x, at_index(R_A, OFF, 8, 0));
-            rrr(as, VPADDW, x, x, x); /* bytes of up to 127: no carry between them */
-            rrr(as, VPADDW, x, x, 12);
-            rrm(as, VPSHUFB, x, x, pick);
-            continue;
-        }
-        if (s->rows == 1) {
-            rm(as, wide ? VPBROADCASTQ : VPBROADCASTD, which ? Y : X, at_index(R_A, OFF, value, 0));
-            rrm(as, VPSHUFB, which ? Y : X, which ? Y : X, pick);
-            continue;
-        }
-        op_reg(as, IMULI, 0, OFF, 0, OFF, a_quad(s));
-        for (int i0 = 0, n = 0; i0 < s->rows; i0 += per_load, n++) {
-            const int x = which ? Y : X + 2 * n;
-            rm(as, VMOVDQU, x, at_index(R_A, OFF, 1, (int64_t)i0 * value));
-            rrm(as, VPSHUFB, x, x, pick);
-            if (which) {
-                rrr(as, VPOR, x, x, X + 2 * n);
-                if (wide) rm(as, VMOVDQU_ST, x, at(RSP, SLOT + 32 * n));
-            }
-        }
-    }
-    if (s->rows == 1) {
-        rrr(as, VPOR, X, X, Y);
-        rrr(as, VPMADDWD, X, X, REST);
-        rrr(as, VPADDD, 0, 0, X);
-    }
-    for (int i = 0; s->rows > 1 && i < s->rows; i++) {
-        const int x = 12 + i % 4;
-        if (!wide && i % 4 == 0) op_reg(as, VPERMQ, YMM, X, 0, Y, i ? 0xee : 0x44);
-        if (!wide) op_reg(as, VPSHUFD, YMM, x, 0, X, 0x55 * (i % 4));
-        else rm(as, VPBROADCASTD, x, at(RSP, SLOT + value * i));
-        rrr(as, VPMADDWD, x, x, REST);
-        rrr(as, VPADDD, i, i, x);
-    }
-    ri(as, ADDI, KS, 8);
-    ri(as, ADDI, WS, 16);
-    ri(as, SUBI, R_N, 1);
-    asm_jcc(as, CC_NZ, again);
-    asm_place(as, done);
 }

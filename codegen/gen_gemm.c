@@ -9,19 +9,19 @@
 
 #define X8(v) { v, v, v, v, v, v, v, v }
 #define Z 0x80
-/* Picks value r of each 4-byte group (8-byte, of 16-bit values) as the low or high half of a pair. */
-#define QUAD_LO(r) { r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, Z, Z, \
-                     r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, Z, Z }
-#define QUAD_HI(r) { Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z, \
-                     Z, Z, r, Z, Z, Z, 4 + r, Z, Z, Z, 8 + r, Z, Z, Z, 12 + r, Z }
-#define WIDE_LO(r) { 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, Z, Z, \
-                     2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, Z, Z }
-#define WIDE_HI(r) { Z, Z, 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r, \
-                     Z, Z, 2*r, 2*r+1, Z, Z, 2*r, 2*r+1, Z, Z, 8+2*r, 9+2*r, Z, Z, 8+2*r, 9+2*r }
+/* vpshufb controls that bring value r of each 4-byte group (8-byte, of 16-bit values) to place v, and
+ * zeros elsewhere. */
+#define AT(v, w, x) ((v) == (w) ? (x) : Z)
+#define QUAD(v, b) AT(v, 0, b), AT(v, 1, b), AT(v, 2, b), AT(v, 3, b)
+#define QUADS(v, r) { QUAD(v, r), QUAD(v, 4 + r), QUAD(v, 8 + r), QUAD(v, 12 + r), QUAD(v, r), QUAD(v, 4 + r), QUAD(v, 8 + r), QUAD(v, 12 + r) }
+#define WIDE1(v, w, b) AT(v, w, b), AT(v, w, b + 1)
+#define WIDE(v, b) WIDE1(v, 0, b), WIDE1(v, 1, b), WIDE1(v, 2, b), WIDE1(v, 3, b)
+#define WIDES(v, r) { WIDE(v, 2 * r), WIDE(v, 8 + 2 * r), WIDE(v, 2 * r), WIDE(v, 8 + 2 * r) }
+#define FROM(M, v) { M(v, 0), M(v, 1), M(v, 2), M(v, 3) }
 
 const kernel_const gen_const = {
-    .pick = { { { QUAD_LO(0), QUAD_LO(1), QUAD_LO(2), QUAD_LO(3) }, { QUAD_HI(0), QUAD_HI(1), QUAD_HI(2), QUAD_HI(3) } },
-              { { WIDE_LO(0), WIDE_LO(1), WIDE_LO(2), WIDE_LO(3) }, { WIDE_HI(0), WIDE_HI(1), WIDE_HI(2), WIDE_HI(3) } } },
+    .pick = { { FROM(QUADS, 0), FROM(QUADS, 1), FROM(QUADS, 2), FROM(QUADS, 3) },
+              { FROM(WIDES, 0), FROM(WIDES, 1), FROM(WIDES, 2), FROM(WIDES, 3) } },
     .tail3 = { 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z, 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z },
     .one = X8(1), .round = X8(0x7fff), .quiet = X8(0x400000),
 };
@@ -99,8 +99,8 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
         gen_dot_tail(&as, s);
         asm_place(&as, no_tail);
     }
-    gen_dot_reduce(&as, s);
     gen_dot_residual(&as, s);
+    gen_dot_reduce(&as, s);
 
     op_mem(&as, MOV, 0, R_TMP, 0, ARG(raw_in), 0);
     op_reg(&as, TEST, 0, R_TMP, 0, R_TMP, 0);

@@ -23,7 +23,7 @@ void packed_dots(octet_packed *h)
     h->dots[0] = h->dots[1] = 0;
     for (int64_t i = 0; i < panels_of(h->blob->n); i++)
         for (int level = 0; level < AMAX_LEVELS; level++) h->dots[level] |= 1u << blob_info(h->blob, i).dot[level];
-    h->places = plan_places(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_steps);
+    h->places = plan_places(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_quads);
 }
 
 static octet_packed *packed_handle(const octet_plan *p)
@@ -47,7 +47,7 @@ void octet_packed_free(octet_packed *h)
 static octet_status bind_kernels(const char *who, octet_packed *h)
 {
     packed_dots(h);
-    if (plan_generate(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_steps)) return OCTET_OK;
+    if (plan_generate(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_quads)) return OCTET_OK;
     return fail(OCTET_ENOMEM, "%s: no room for generated code", who);
 }
 

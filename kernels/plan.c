@@ -208,9 +208,9 @@ const char *octet_explain(const octet_plan *p, const octet_packed *packed)
         for (int dot = DOT_W; dot < DOT_COUNT; dot++)
             if (count[dot])
                 at += snprintf(text + at, sizeof text - (size_t)at, " %s %.0f%%", families[dot].name + 5, 100.0 * (double)count[dot] / (double)panels_of(b->n));
-        if (b->residual_steps)
+        if (b->residual_quads)
             at += snprintf(text + at, sizeof text - (size_t)at, " residual %.1f%%",
-                           100.0 * 2 * b->residual_steps / ((double)b->k * (double)panels_of(b->n)));
+                           100.0 * 4 * b->residual_quads / ((double)b->k * (double)panels_of(b->n)));
     }
     snprintf(text + at, sizeof text - (size_t)at, ", nr=%d kc=%d threads=%d%s", NR, packed ? packed->blob->kc : p->blocks.kc,
              p->ctx->threads, p->cpu ? "" : cpu_features() ? " (no executable memory)" : " (no AVX2)");

@@ -149,7 +149,7 @@ Test(gemm, residuals_are_exact_against_adversarial_a)
         for (int64_t i = 0; i < s.n * s.k; i++)
             s.b[i] = (int8_t)(rng_below(&r, 100) < 2 ? (rng_next(&r) & 1 ? 127 : -128) : (int)rng_below(&r, 41) - 20);
         simple_plan(&s, NULL);
-        with_residual += s.packed->blob->residual_steps > 0;
+        with_residual += s.packed->blob->residual_quads > 0;
         for (int64_t i = 0; i < s.m; i++) {
             const int64_t j = rng_below(&r, s.n);
             for (int64_t p = 0; p < s.k; p++)
@@ -191,6 +191,12 @@ Test(gemm, the_proof_holds_lane_by_lane)
                         cr_assert(pos <= limit && neg <= limit, "panel %lld quad %lld lane %d: %d %d", (long long)p, (long long)q, lane, pos, neg);
                     }
                 }
+            }
+        for (uint32_t q = 0; q < b->residual_quads; q++) /* and in the residual, two by two */
+            for (int lane = 0; lane < 16; lane++) {
+                const int x = blob_res_w(b)[32 * q + 2 * (uint32_t)lane], y = blob_res_w(b)[32 * q + 2 * (uint32_t)lane + 1];
+                const int pos = (x > 0 ? x : 0) + (y > 0 ? y : 0), neg = (x < 0 ? -x : 0) + (y < 0 ? -y : 0);
+                cr_assert(pos <= 128 && neg <= 128, "residual quad %u lane %d: %d %d", q, lane, x, y);
             }
         simple_free(&s);
     }

@@ -79,15 +79,15 @@ static void setup_new(setup *u, rng *r, dot_kind dot, int rows, int cols)
     }
     /* residual, for packed A */
     enum { STEPS = 9 };
-    u->res_k = calloc(2 * STEPS, sizeof *u->res_k);
-    u->res_w = calloc(1, 16 * STEPS);
+    u->res_k = calloc(4 * STEPS, sizeof *u->res_k);
+    u->res_w = calloc(1, 32 * STEPS);
     x->res_k = u->res_k;
     x->res_w = u->res_w;
     if (s->form != A_PLACE && k > 0 && rng_below(r, 3)) {
-        for (int i = 0; i < 2 * STEPS; i++) {
+        for (int i = 0; i < 4 * STEPS; i++) {
             const int64_t at = rng_below(r, raw ? max64(1, 4 * quads) : k);
             u->res_k[i] = (residual_k){ (uint16_t)(at / 4), (uint16_t)(at % 4 * 32) };
-            for (int j = 0; j < 8; j++) u->res_w[16 * (i / 2) + 2 * j + i % 2] = (int8_t)rng_next(r);
+            for (int j = 0; j < 8; j++) u->res_w[32 * (i / 4) + 4 * j + i % 4] = (int8_t)((int)rng_below(r, 129) - 64);
         }
         for (int p = 0; p < 3; p++) u->span[p] = (residual_span){ (uint32_t)rng_below(r, 4), (uint32_t)rng_below(r, 6) };
         if (!(raw && quads == 0)) x->span = u->span;
@@ -158,7 +158,7 @@ static int compare(setup *u, char *why, size_t room)
     const size_t grace = u->s.form == A_PLACE ? 0 : PAD;
     const interp_range ranges[] = {
         { x, sizeof *x, true }, { &gen_const, sizeof gen_const, false }, { u->a, u->a_bytes + grace, false }, { u->b, u->b_bytes + PAD, false },
-        { u->res_k, 2 * 9 * sizeof(residual_k), false }, { u->res_w, 16 * 9, false }, { u->span, 3 * sizeof(residual_span), false },
+        { u->res_k, 4 * 9 * sizeof(residual_k), false }, { u->res_w, 32 * 9, false }, { u->span, 3 * sizeof(residual_span), false },
         { u->c, u->c_bytes, true }, { u->raw, u->s.rows * 32u, true },
         { u->sums, (size_t)u->panels * 32, false }, { u->zero_b, (size_t)u->panels * 32, false }, { u->bias, (size_t)u->panels * 32, false },
         { u->scale_b, (size_t)u->panels * 32, false }, { u->zero_a, (size_t)u->tiles * u->s.rows * 4, false },

@@ -334,7 +334,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.k = b->k;
     t.kc = b->kc;
     t.blocks = t.k <= t.kc ? 1 : ceil_div(t.k, t.kc);
-    t.spans = b->residual_steps ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
+    t.spans = b->residual_quads ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
     t.plain = !plan->cpu;
     t.elem = plan->c->bytes;
     t.wide_source = g->a.weights != NULL;

@@ -153,9 +153,9 @@ bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant
     /* whatever the bound leaves is for residuals */
     residual rest = { 0 };
     const int64_t spare = (int64_t)bound - l.rest - 2 * 64 - SLACK;
-    rest.room = search && l.spans && spare > 0 ? (uint32_t)min64(spare / STEP_BYTES, UINT32_MAX / 4) : 0;
+    rest.room = search && l.spans && spare > 0 ? (uint32_t)min64(spare / (RES_W + RES_K), UINT32_MAX / 8) : 0;
     rest.w = (int8_t *)base + l.rest;
-    rest.k = (residual_k *)(void *)(base + l.rest + 2 * NR * (int64_t)rest.room);
+    rest.k = (residual_k *)(void *)(base + l.rest + RES_W * (int64_t)rest.room);
 
     int all_peaks[3] = { 0 };
     int32_t *sums = (int32_t *)(void *)(base + l.sums);
@@ -193,10 +193,10 @@ bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant
         const int64_t end = l.panels + (p - 1) * panel_stride(k) + k * panel_cols(n, p - 1);
         memset(base + end, 0, (size_t)(l.sums - end));
     }
-    head->residual_steps = rest.steps;
+    head->residual_quads = rest.quads;
     head->res_w = (uint64_t)l.rest;
-    const int64_t weights_end = l.rest + 2 * NR * (int64_t)rest.steps, res_k = line_up(weights_end);
-    const int64_t end = res_k + 2 * (int64_t)sizeof(residual_k) * (int64_t)rest.steps;
+    const int64_t weights_end = l.rest + RES_W * (int64_t)rest.quads, res_k = line_up(weights_end);
+    const int64_t end = res_k + RES_K * (int64_t)rest.quads;
     head->res_k = (uint64_t)res_k;
     memmove(base + res_k, rest.k, (size_t)(end - res_k));
     memset(base + weights_end, 0, (size_t)(res_k - weights_end));
@@ -220,11 +220,11 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
     if (b->n != n || b->k != k) return "its n and k are not the plan's";
     if (b->kc < KC_MIN || b->kc > KC_MAX || b->kc % 16) return "its blocking is impossible";
     const layout l = lay_out(n, k, b->kc, b->per_column_scale, b->per_column_zero);
-    const uint64_t res_k = (uint64_t)line_up(l.rest + 2 * NR * (int64_t)b->residual_steps);
+    const uint64_t res_k = (uint64_t)line_up(l.rest + RES_W * (int64_t)b->residual_quads);
     if (b->panels != (uint64_t)l.panels || b->sums != (uint64_t)l.sums || b->scales != (uint64_t)l.scales
         || b->zeros != (uint64_t)l.zeros || b->info != (uint64_t)l.info || b->spans != (uint64_t)l.spans
         || b->res_w != (uint64_t)l.rest || b->res_k != res_k
-        || b->bytes != (uint64_t)line_up((int64_t)res_k + 2 * (int64_t)sizeof(residual_k) * (int64_t)b->residual_steps + SLACK))
+        || b->bytes != (uint64_t)line_up((int64_t)res_k + RES_K * (int64_t)b->residual_quads + SLACK))
         return "its sections do not fit together";
     for (int64_t p = 0; p < panels_of(n); p++) {
         const panel_info info = blob_info(b, p);
@@ -232,9 +232,9 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
             if (info.dot[level] != DOT_W && (info.dot[level] < DOT_T1 || info.dot[level] > DOT_T4)) return "a panel names no kernel";
         for (int64_t block = 0; block < (b->spans ? l.blocks : 0); block++) {
             const residual_span s = blob_span(b, p, block);
-            if ((uint64_t)s.first + s.steps > b->residual_steps) return "a residual lies outside";
-            const residual_k *ks = blob_res_k(b) + 2 * (size_t)s.first;
-            for (uint32_t i = 0; i < 2 * s.steps; i++)
+            if ((uint64_t)s.first + s.quads > b->residual_quads) return "a residual lies outside";
+            const residual_k *ks = blob_res_k(b) + 4 * (size_t)s.first;
+            for (uint32_t i = 0; i < 4 * s.quads; i++)
                 if (ks[i].pick % 32 || ks[i].pick > 96 || 4 * ks[i].quad + ks[i].pick / 32 >= min64(b->kc, k - block * b->kc))
                     return "a residual lies outside";
         }
@@ -262,10 +262,10 @@ void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
         }
         for (int64_t block = 0; block < blocks; block++) {
             const residual_span s = blob_span(b, p, block);
-            for (uint32_t i = 2 * s.first; i < 2 * (s.first + s.steps); i++)
+            for (uint32_t i = 4 * s.first; i < 4 * (s.first + s.quads); i++)
                 for (int j = 0; j < cols; j++) {
                     int8_t *v = &out[(p * NR + j) * line_stride + (block * b->kc + 4 * ks[i].quad + ks[i].pick / 32) * k_stride];
-                    *v = (int8_t)(*v + rest[2 * NR * (i / 2) + 2 * (uint32_t)j + i % 2]);
+                    *v = (int8_t)(*v + rest[RES_W * (i / 4) + 4 * (uint32_t)j + i % 4]);
                 }
         }
     }

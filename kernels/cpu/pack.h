@@ -77,7 +77,7 @@ static const int amax_level[AMAX_LEVELS] = { 255, 127 };
 
 typedef struct panel_info {
     uint8_t  dot[AMAX_LEVELS]; /* the fastest dot proven exact for A up to amax_level[] */
-    uint16_t steps;            /* of residual, for people                              */
+    uint16_t values;           /* of k in its residual, for people                     */
 } panel_info;
 
 /* The head of a blob; offsets are from its start, 0 where a section is absent. */
@@ -89,7 +89,7 @@ typedef struct blob {
     int32_t  kc, has_zeros;   /* residual spans are for blocks of kc */
     uint8_t  dot[AMAX_LEVELS]; /* of every panel, where there is no info */
     uint8_t  per_column_scale, per_column_zero;
-    uint32_t residual_steps;
+    uint32_t residual_quads;
     uint64_t panels, sums, scales, zeros, info, spans, res_k, res_w;
     float    scale[NR];       /* broadcast; or see scales */
     int32_t  zero[NR];
@@ -128,7 +128,7 @@ static inline residual_span blob_span(const blob *b, int64_t p, int64_t block)
     return ((const residual_span *)((const char *)b + b->spans))[p * ceil_div(b->k, b->kc) + block];
 }
 
-enum { STEP_BYTES = 2 * NR + 2 * (int)sizeof(residual_k) };
+enum { RES_W = 4 * NR, RES_K = 4 * (int)sizeof(residual_k) }; /* bytes of a residual quad */
 static inline const residual_k *blob_res_k(const blob *b) { return (const residual_k *)(const void *)((const char *)b + b->res_k); }
 static inline const int8_t     *blob_res_w(const blob *b) { return (const int8_t *)b + b->res_w; }
 
@@ -141,9 +141,9 @@ void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[3]);
 dot_kind proven_dot(const int peak[3], int amax, unsigned cpu);
 
 typedef struct residual {
-    residual_k *k;   /* two a step, within their block of kc */
-    int8_t     *w;   /* 8 pairs a step                       */
-    uint32_t  steps, room;
+    residual_k *k;   /* four a quad, within their block of kc */
+    int8_t     *w;   /* 8 columns of four a quad              */
+    uint32_t    quads, room;
 } residual;
 /*
  * Takes the excess out of a panel's weights where that makes it faster, appends what it took to

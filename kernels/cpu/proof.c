@@ -17,8 +17,8 @@
 enum { T_KINDS = 3 };
 static const dot_kind t_dot[T_KINDS] = { DOT_T1, DOT_T2, DOT_T4 };
 
-/* Cycles of one residual step (2 values of k, 8 columns, 8 rows) on Zen 4. */
-static const float STEP_CYCLES = 12.0f;
+/* Cycles that one value of k in a residual costs (8 columns, 8 rows) on Zen 4. */
+static const float VALUE_CYCLES = 4.0f;
 
 static int limit_of(int amax) { return 32767 / amax; }
 
@@ -267,26 +267,47 @@ static void sort_taken(taken *list, int length)
         }
 }
 
-static residual_k as_residual_k(int64_t k) { return (residual_k){ (uint16_t)(k / 4), (uint16_t)(k % 4 * 32) }; }
+/* May `w` stand beside what the lane's other place holds? Then vpmaddubsw cannot saturate on the pair. */
+static bool fits_beside(const int8_t *quad, int place, const int8_t w[NR])
+{
+    for (int j = 0; j < NR; j++) {
+        const int other = quad[4 * j + (place ^ 1)], v = w[j];
+        if ((v > 0 && other > 0 && v + other > 128) || (v < 0 && other < 0 && v + other < -128)) return false;
+    }
+    return true;
+}
 
+/* Quads of four entries each: an entry goes to the first free place that its lane's partner allows. */
 static void append(residual *rest, residual_span *spans, const taken *list, int length, int64_t k, int32_t kc)
 {
+    enum { OPEN = 4 }; /* quads that may still have a free place */
     int i = 0;
     for (int64_t block = 0; block * kc < k; block++) {
-        spans[block].first = rest->steps;
-        while (i < length && list[i].k < (block + 1) * kc) {
-            const taken *one = &list[i++], *two = i < length && list[i].k < (block + 1) * kc ? &list[i++] : NULL;
-            residual_k *ks = rest->k + 2 * (size_t)rest->steps;
-            int8_t *w = rest->w + 2 * NR * (size_t)rest->steps;
-            ks[0] = as_residual_k(one->k - block * kc);
-            ks[1] = two ? as_residual_k(two->k - block * kc) : ks[0];
-            for (int j = 0; j < NR; j++) {
-                w[2 * j] = one->rest[j];
-                w[2 * j + 1] = two ? two->rest[j] : 0;
+        const uint32_t first = rest->quads;
+        uint8_t used[OPEN] = { 0 };
+        for (; i < length && list[i].k < (block + 1) * kc; i++) {
+            const int64_t at_k = list[i].k - block * kc;
+            uint32_t q = rest->quads - first > OPEN ? rest->quads - OPEN : first;
+            int place = -1;
+            for (; q < rest->quads && place < 0; q++)
+                for (int p = 0; p < 4 && place < 0; p++)
+                    if (!(used[q % OPEN] >> p & 1) && fits_beside(rest->w + (size_t)RES_W * q, p, list[i].rest)) place = p;
+            if (place >= 0) q--;
+            else {
+                q = rest->quads++;
+                place = 0;
+                used[q % OPEN] = 0;
+                memset(rest->w + (size_t)RES_W * q, 0, RES_W);
             }
-            rest->steps++;
+            residual_k *ks = rest->k + 4 * (size_t)q;
+            const residual_k here = { (uint16_t)(at_k / 4), (uint16_t)(at_k % 4 * 32) };
+            if (!used[q % OPEN]) /* places that stay free point somewhere harmless */
+                for (int p = 0; p < 4; p++) ks[p] = here;
+            ks[place] = here;
+            used[q % OPEN] |= (uint8_t)(1 << place);
+            for (int j = 0; j < NR; j++) rest->w[(size_t)RES_W * q + 4 * (size_t)j + (size_t)place] = list[i].rest[j];
         }
-        spans[block].steps = rest->steps - spans[block].first;
+        spans[block] = (residual_span){ first, rest->quads - first };
     }
 }
 
@@ -309,53 +330,52 @@ static int64_t least_entries(const work *w, int t, int limit, int64_t stop)
     return entries;
 }
 
+/* Predicted cycles of a tile of 8 rows at either level, together: full-range A counts twice. */
+static float predict(const work *w, int entries, unsigned cpu)
+{
+    const float macs = (float)w->k * 8 * NR;
+    int peak[T_KINDS];
+    panel_peaks(w->panel, w->cols, w->k, peak);
+    return 2 * macs / families[proven_dot(peak, amax_level[0], cpu)].rate + macs / families[proven_dot(peak, amax_level[1], cpu)].rate
+         + 3 * VALUE_CYCLES * (float)entries;
+}
+
 panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans)
 {
     enum { TAKEN = 512 };
     taken list[TAKEN];
     const work w = { panel, cols, k };
-    const float macs = (float)k * 8 * NR; /* of a tile of 8 rows */
-    int peak[T_KINDS], length = 0;
-    panel_peaks(panel, cols, k, peak);
+    /* every entry a quad of its own, at worst */
+    const int64_t room = min64(TAKEN, (int64_t)rest->room - rest->quads);
+    float least = predict(&w, 0, cpu);
+    int length = 0, best_t = 0, best_limit = 0;
 
-    /* Level 0 first: it serves any A. Where W wins it, look whether 7-bit A could do better. */
-    for (int level = 0; level < AMAX_LEVELS; level++) {
-        const int limit = limit_of(amax_level[level]);
-        const dot_kind free_dot = proven_dot(peak, amax_level[level], cpu);
-        float least = macs / families[free_dot].rate;
-        int pick = -1;
+    for (int level = 0; level < AMAX_LEVELS && room > 0; level++)
         for (int i = 0; i < T_KINDS; i++) {
-            if (peak[i] <= limit || family_refuses(&families[t_dot[i]], cpu)) continue;
-            const float base = macs / families[t_dot[i]].rate;
-            const float room_cycles = least - base;
-            if (room_cycles <= 0) continue;
-            /* a residual at level 1 burdens the full-range kernel, too: it must be all but free */
-            const float afford = level ? 0.01f * macs / families[DOT_W].rate : room_cycles;
-            const int64_t free_steps = (int64_t)rest->room - rest->steps - ceil_div(k, kc); /* a block may end on an odd one */
-            const int64_t room = min64(min64(2 * (int64_t)(afford / STEP_CYCLES), TAKEN), 2 * free_steps);
-            if (room <= 0 || least_entries(&w, 1 << i, limit, room) > room) continue;
-            const int got = repair_panel(&w, 1 << i, limit, list, (int)room);
-            if (got < 0) { /* too many: undo what is in the list */
-                put_back(&w, list, (int)room);
-                continue;
+            const int t = 1 << i, limit = limit_of(amax_level[level]);
+            if (family_refuses(&families[t_dot[i]], cpu)) continue;
+            /* what it could cost at best says how many entries it could afford */
+            const float macs = (float)k * 8 * NR, best = (level ? 2 * macs / families[DOT_W].rate : 2 * macs / families[t_dot[i]].rate)
+                                                       + macs / families[DOT_T4].rate;
+            const int64_t afford = min64(room, (int64_t)((least - best) / (3 * VALUE_CYCLES)));
+            if (afford <= 0 || least_entries(&w, t, limit, afford) > afford) continue;
+            const int got = repair_panel(&w, t, limit, list, (int)afford);
+            if (got >= 0) {
+                const float cost = predict(&w, got, cpu);
+                if (cost < least) {
+                    least = cost;
+                    best_t = t;
+                    best_limit = limit;
+                }
             }
-            const float cost = base + STEP_CYCLES * (float)(got + 1) / 2;
-            put_back(&w, list, got);
-            if (cost < least) {
-                least = cost;
-                pick = i;
-            }
+            put_back(&w, list, got < 0 ? (int)afford : got);
         }
-        if (pick >= 0) {
-            length = repair_panel(&w, 1 << pick, limit, list, TAKEN);
-            break;
-        }
-        if (free_dot != DOT_W) break; /* level 0 needs no residual: leave the weights alone */
-    }
+    if (best_t) length = repair_panel(&w, best_t, best_limit, list, TAKEN);
     sort_taken(list, length);
     append(rest, spans, list, length, k, kc);
+    int peak[T_KINDS];
     panel_peaks(panel, cols, k, peak);
-    panel_info info = { { 0 }, (uint16_t)ceil_div(length, 2) };
+    panel_info info = { { 0 }, (uint16_t)length };
     for (int level = 0; level < AMAX_LEVELS; level++) info.dot[level] = (uint8_t)proven_dot(peak, amax_level[level], cpu);
     return info;
 }
