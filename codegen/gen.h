@@ -77,8 +77,7 @@ extern const kernel_const gen_const;
 /* Residual of one panel within one block of k: quads from res_k[4 first] and res_w[32 first] on. */
 typedef struct residual_span { uint32_t first, quads; } residual_span;
 
-/* A value of k within its block, as the residual's gather wants it: its quad, and 32 times its place
- * there, which is an offset into kernel_const.pick. */
+/* A value of k as the residual's gather wants it: its quad, and 32 times its place there, which is an offset into kernel_const.pick. */
 typedef struct residual_k { uint16_t quad, pick; } residual_k;
 
 typedef struct kernel_args {
@@ -100,6 +99,7 @@ typedef struct kernel_args {
     int64_t        quads;
     const residual_span *span;      /* of this panel, or NULL: no residual anywhere  */
     int64_t        span_step;       /* in bytes                                      */
+    int64_t         quad0;          /* the first quad of this block of k, from which `a` starts */
     const residual_k *res_k;        /* four values of k for each quad,               */
     const int8_t   *res_w;          /* and 8 columns of four rest weights            */
     const int32_t *raw_in;          /* rows x 8, lanes past cols anything; or NULL   */

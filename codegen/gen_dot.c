@@ -330,6 +330,9 @@ void gen_dot_residual(assembler *as, const kernel_spec *s)
     op_mem(as, MOV, 0, RES_W, 0, ARG(res_w), 0);
     op_mem(as, LEA, 0, RES_W, 0, at_index(RES_W, R_TMP, 2, 0), 0);
     op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(quad0), 0);
+    op_reg(as, IMULI, 0, R_TMP, 0, R_TMP, a_quad(s));
+    op_reg(as, SUB, 0, R_A, 0, R_TMP, 0); /* where quad 0 would be */
     op_mem(as, MOV, 0, RES_CONST, 0, ARG(consts), 0);
     asm_place(as, again);
     if (is_wide(s)) residual_w(as, s);

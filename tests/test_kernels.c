@@ -82,11 +82,12 @@ static void setup_new(setup *u, rng *r, dot_kind dot, int rows, int cols)
     u->res_k = calloc(4 * STEPS, sizeof *u->res_k);
     u->res_w = calloc(1, 32 * STEPS);
     x->res_k = u->res_k;
+    x->quad0 = rng_below(r, 3) ? 0 : rng_below(r, 500);
     x->res_w = u->res_w;
     if (s->form != A_PLACE && k > 0 && rng_below(r, 3)) {
         for (int i = 0; i < 4 * STEPS; i++) {
             const int64_t at = rng_below(r, raw ? max64(1, 4 * quads) : k);
-            u->res_k[i] = (residual_k){ (uint16_t)(at / 4), (uint16_t)(at % 4 * 32) };
+            u->res_k[i] = (residual_k){ (uint16_t)(at / 4 + x->quad0), (uint16_t)(at % 4 * 32) };
             for (int j = 0; j < 8; j++) u->res_w[32 * (i / 4) + 4 * j + i % 4] = (int8_t)((int)rng_below(r, 129) - 64);
         }
         for (int p = 0; p < 3; p++) u->span[p] = (residual_span){ (uint32_t)rng_below(r, 4), (uint32_t)rng_below(r, 6) };

@@ -22,6 +22,7 @@ enum {
     PAD = 64,                   /* kernels read up to 63 bytes past a packed block            */
     WIDEN_TILES = 8,            /* widening a panel of B beforehand pays from so many tiles on */
     PLACE_ROWS = 8,             /* A is read where it lies for so few rows,                   */
+    WHOLE_BYTES = 8192,         /* so little A is not split along k: it stays in L1           */
     PLACE_PANELS = 4,           /* or where so few panels read it                             */
     PLACE_ZEROS = 64,           /* rows at a time, then, if each has a zero point             */
     TASK_MACS = 1 << 18,        /* less work than this is not worth a second thread           */
@@ -57,6 +58,7 @@ typedef struct task {
     int64_t             rows, panels;
     int64_t             k, kc, blocks;
     const residual_span *spans;       /* NULL: no residual                       */
+    int64_t             span_count;   /* of a panel                              */
     const int32_t      *sums;
     const char         *scale_b, *zero_b;
     bool                split;        /* one row: W panels by DOT_S              */
@@ -263,7 +265,8 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
         dot = DOT_WS;
     }
     if (dot == DOT_W && t->split) dot = DOT_S;
-    x->span = t->spans ? t->spans + p * t->blocks + block : NULL;
+    x->span = t->spans ? t->spans + p * t->span_count + (t->blocks > 1 ? 1 + block : 0) : NULL;
+    x->quad0 = k0 / 4;
 
     /* its columns; the caller's arrays end at n */
     x->sums = t->sums + NR * p;
@@ -333,7 +336,9 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.args = args;
     t.k = b->k;
     t.kc = b->kc;
+    if (t.k > t.kc && rows <= families[DOT_W].mr && rows * t.k <= WHOLE_BYTES) t.kc = t.k;
     t.blocks = t.k <= t.kc ? 1 : ceil_div(t.k, t.kc);
+    t.span_count = span_count(b->k, b->kc);
     t.spans = b->residual_quads ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
     t.plain = !plan->cpu;
     t.elem = plan->c->bytes;
@@ -356,7 +361,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     args->res_w = blob_res_w(b);
     args->b_step = panel_stride(b->k);
     args->c_step = NR * t.elem;
-    args->span_step = t.spans ? t.blocks * (int64_t)sizeof(residual_span) : 0;
+    args->span_step = t.spans ? t.span_count * (int64_t)sizeof(residual_span) : 0;
     args->scale_b_step = b->scales ? 4 * NR : 0;
     args->zero_b_step = b->zeros ? 4 * NR : 0;
     args->raw_in = NULL;

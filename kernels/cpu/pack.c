@@ -17,7 +17,7 @@ static const char magic[8] = "octetB\1";
 static const uint32_t byte_order = 0x01020304;
 
 /* Where each section starts, but for the residual, whose size depends on the values. */
-typedef struct layout { int64_t panels, sums, scales, zeros, info, spans, rest, blocks; } layout;
+typedef struct layout { int64_t panels, sums, scales, zeros, info, spans, rest, span_count; } layout;
 
 static int64_t line_up(int64_t x) { return round_up(x, 64); }
 
@@ -25,7 +25,7 @@ static layout lay_out(int64_t n, int64_t k, int32_t kc, bool scales, bool zeros)
 {
     const int64_t p = panels_of(n), column = line_up(4 * NR * p);
     layout l = { 0 };
-    l.blocks = ceil_div(k, kc);
+    l.span_count = span_count(k, kc);
     l.panels = line_up(sizeof(blob));
     l.sums = l.panels + line_up(p ? (p - 1) * panel_stride(k) + k * panel_cols(n, p - 1) : 0);
     int64_t at = l.sums + column;
@@ -35,7 +35,7 @@ static layout lay_out(int64_t n, int64_t k, int32_t kc, bool scales, bool zeros)
         l.info = at;
         at += line_up(p * (int64_t)sizeof(panel_info));
         l.spans = at;
-        at += line_up(p * l.blocks * (int64_t)sizeof(residual_span));
+        at += line_up(p * l.span_count * (int64_t)sizeof(residual_span));
     }
     l.rest = at;
     return l;
@@ -180,7 +180,7 @@ bool pack_b(const source *b, int64_t n, int64_t k, int32_t kc, const octet_quant
         }
         if (!l.info) continue;
         panel_info *info = (panel_info *)(void *)(base + l.info) + j;
-        residual_span *spans = (residual_span *)(void *)(base + l.spans) + j * l.blocks;
+        residual_span *spans = (residual_span *)(void *)(base + l.spans) + j * l.span_count;
         if (search) *info = prove_panel(panel, cols, k, kc, cpu, &rest, spans);
         else
             for (int level = 0; level < AMAX_LEVELS; level++)
@@ -230,13 +230,15 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
         const panel_info info = blob_info(b, p);
         for (int level = 0; level < AMAX_LEVELS; level++)
             if (info.dot[level] != DOT_W && (info.dot[level] < DOT_T1 || info.dot[level] > DOT_T4)) return "a panel names no kernel";
-        for (int64_t block = 0; block < (b->spans ? l.blocks : 0); block++) {
-            const residual_span s = blob_span(b, p, block);
+        for (int64_t i = 0; i < (b->spans ? l.span_count : 0); i++) {
+            const residual_span s = blob_spans(b, p)[i];
             if ((uint64_t)s.first + s.quads > b->residual_quads) return "a residual lies outside";
+            const int64_t from = i ? (i - 1) * b->kc : 0, to = i ? min64(k, from + b->kc) : k;
             const residual_k *ks = blob_res_k(b) + 4 * (size_t)s.first;
-            for (uint32_t i = 0; i < 4 * s.quads; i++)
-                if (ks[i].pick % 32 || ks[i].pick > 96 || 4 * ks[i].quad + ks[i].pick / 32 >= min64(b->kc, k - block * b->kc))
-                    return "a residual lies outside";
+            for (uint32_t q = 0; q < 4 * s.quads; q++) {
+                const int64_t at = 4 * ks[q].quad + ks[q].pick / 32;
+                if (ks[q].pick % 32 || ks[q].pick > 96 || at < from || at >= to) return "a residual lies outside";
+            }
         }
     }
     if (blob_checksum(b) != b->checksum) {
@@ -248,7 +250,7 @@ const char *blob_refuses(const void *memory, size_t bytes, int64_t n, int64_t k,
 
 void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
 {
-    const int64_t k = b->k, whole = k / 4, blocks = b->spans ? ceil_div(k, b->kc) : 0;
+    const int64_t k = b->k, whole = k / 4;
     const residual_k *ks = blob_res_k(b);
     const int8_t *rest = blob_res_w(b);
     for (int64_t p = 0; p < panels_of(b->n); p++) {
@@ -260,13 +262,12 @@ void unpack_b(const blob *b, int8_t *out, int64_t line_stride, int64_t k_stride)
                 line[i * k_stride] = i < 4 * whole ? panel[4 * cols * (i / 4) + 4 * j + i % 4]
                                                    : panel[4 * cols * whole + (k % 4) * j + i % 4];
         }
-        for (int64_t block = 0; block < blocks; block++) {
-            const residual_span s = blob_span(b, p, block);
-            for (uint32_t i = 4 * s.first; i < 4 * (s.first + s.quads); i++)
-                for (int j = 0; j < cols; j++) {
-                    int8_t *v = &out[(p * NR + j) * line_stride + (block * b->kc + 4 * ks[i].quad + ks[i].pick / 32) * k_stride];
-                    *v = (int8_t)(*v + rest[RES_W * (i / 4) + 4 * (uint32_t)j + i % 4]);
-                }
-        }
+        if (!b->spans) continue;
+        const residual_span s = blob_spans(b, p)[0];
+        for (uint32_t i = 4 * s.first; i < 4 * (s.first + s.quads); i++)
+            for (int j = 0; j < cols; j++) {
+                int8_t *v = &out[(p * NR + j) * line_stride + (4 * ks[i].quad + ks[i].pick / 32) * k_stride];
+                *v = (int8_t)(*v + rest[RES_W * (i / 4) + 4 * (uint32_t)j + i % 4]);
+            }
     }
 }

@@ -122,10 +122,12 @@ static inline panel_info blob_info(const blob *b, int64_t p)
     if (b->info) return ((const panel_info *)((const char *)b + b->info))[p];
     return (panel_info){ { b->dot[0], b->dot[1] }, 0 };
 }
-static inline residual_span blob_span(const blob *b, int64_t p, int64_t block)
+/* Spans of a panel: all its k first, then each block's, if there are several. Blocks follow one another,
+ * so that both ways to run a panel, whole or block by block, find their residual in one piece. */
+static inline int64_t span_count(int64_t k, int32_t kc) { return k <= kc ? 1 : 1 + ceil_div(k, kc); }
+static inline const residual_span *blob_spans(const blob *b, int64_t p)
 {
-    if (!b->spans) return (residual_span){ 0, 0 };
-    return ((const residual_span *)((const char *)b + b->spans))[p * ceil_div(b->k, b->kc) + block];
+    return (const residual_span *)(const void *)((const char *)b + b->spans) + p * span_count(b->k, b->kc);
 }
 
 enum { RES_W = 4 * NR, RES_K = 4 * (int)sizeof(residual_k) }; /* bytes of a residual quad */
@@ -141,13 +143,13 @@ void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[3]);
 dot_kind proven_dot(const int peak[3], int amax, unsigned cpu);
 
 typedef struct residual {
-    residual_k *k;   /* four a quad, within their block of kc */
+    residual_k *k;   /* four a quad                           */
     int8_t     *w;   /* 8 columns of four a quad              */
     uint32_t    quads, room;
 } residual;
 /*
  * Takes the excess out of a panel's weights where that makes it faster, appends what it took to
- * `rest` and a span for each block of kc. Returns the dots of both levels.
+ * `rest`, and fills span_count() spans. Returns the dots of both levels.
  */
 panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans);
 

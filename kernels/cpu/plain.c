@@ -74,7 +74,7 @@ static void one_tile(const kernel_args *g)
             uint32_t sum = 0;
             for (int64_t p = 0; p < k; p++) sum += (uint32_t)(a_value(g, s, i, p) * b_value(g, s, j, p));
             for (uint32_t r = g->span ? 4 * g->span->first : 0; g->span && r < 4 * (g->span->first + g->span->quads); r++)
-                sum += (uint32_t)(a_value(g, s, i, 4 * g->res_k[r].quad + g->res_k[r].pick / 32) * g->res_w[4 * NR * (r / 4) + 4 * j + r % 4]);
+                sum += (uint32_t)(a_value(g, s, i, 4 * (g->res_k[r].quad - g->quad0) + g->res_k[r].pick / 32) * g->res_w[4 * NR * (r / 4) + 4 * j + r % 4]);
             if (g->raw_in) sum += (uint32_t)g->raw_in[NR * i + j];
             if (g->raw_out) g->raw_out[NR * i + j] = (int32_t)sum;
             else finish(g, s, i, j, (int32_t)sum);

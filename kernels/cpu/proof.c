@@ -281,12 +281,13 @@ static bool fits_beside(const int8_t *quad, int place, const int8_t w[NR])
 static void append(residual *rest, residual_span *spans, const taken *list, int length, int64_t k, int32_t kc)
 {
     enum { OPEN = 4 }; /* quads that may still have a free place */
+    const uint32_t before = rest->quads;
     int i = 0;
     for (int64_t block = 0; block * kc < k; block++) {
         const uint32_t first = rest->quads;
         uint8_t used[OPEN] = { 0 };
         for (; i < length && list[i].k < (block + 1) * kc; i++) {
-            const int64_t at_k = list[i].k - block * kc;
+            const int64_t at_k = list[i].k;
             uint32_t q = rest->quads - first > OPEN ? rest->quads - OPEN : first;
             int place = -1;
             for (; q < rest->quads && place < 0; q++)
@@ -307,8 +308,9 @@ static void append(residual *rest, residual_span *spans, const taken *list, int 
             used[q % OPEN] |= (uint8_t)(1 << place);
             for (int j = 0; j < NR; j++) rest->w[(size_t)RES_W * q + 4 * (size_t)j + (size_t)place] = list[i].rest[j];
         }
-        spans[block] = (residual_span){ first, rest->quads - first };
+        if (k > kc) spans[1 + block] = (residual_span){ first, rest->quads - first };
     }
+    spans[0] = (residual_span){ before, rest->quads - before };
 }
 
 /* At least how many entries repair would need, or more than `stop`: a quick look before the work. A
@@ -330,14 +332,14 @@ static int64_t least_entries(const work *w, int t, int limit, int64_t stop)
     return entries;
 }
 
-/* Predicted cycles of a tile of 8 rows at either level, together: full-range A counts twice. */
+/* Predicted cycles of a tile of 8 rows, of full-range A and of 7-bit A together. */
 static float predict(const work *w, int entries, unsigned cpu)
 {
     const float macs = (float)w->k * 8 * NR;
     int peak[T_KINDS];
     panel_peaks(w->panel, w->cols, w->k, peak);
-    return 2 * macs / families[proven_dot(peak, amax_level[0], cpu)].rate + macs / families[proven_dot(peak, amax_level[1], cpu)].rate
-         + 3 * VALUE_CYCLES * (float)entries;
+    return macs / families[proven_dot(peak, amax_level[0], cpu)].rate + macs / families[proven_dot(peak, amax_level[1], cpu)].rate
+         + 2 * VALUE_CYCLES * (float)entries;
 }
 
 panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans)
@@ -346,7 +348,7 @@ panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned 
     taken list[TAKEN];
     const work w = { panel, cols, k };
     /* every entry a quad of its own, at worst */
-    const int64_t room = min64(TAKEN, (int64_t)rest->room - rest->quads);
+    const int64_t room = k / 4 > UINT16_MAX ? 0 : min64(TAKEN, (int64_t)rest->room - rest->quads);
     float least = predict(&w, 0, cpu);
     int length = 0, best_t = 0, best_limit = 0;
 
@@ -355,9 +357,9 @@ panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned 
             const int t = 1 << i, limit = limit_of(amax_level[level]);
             if (family_refuses(&families[t_dot[i]], cpu)) continue;
             /* what it could cost at best says how many entries it could afford */
-            const float macs = (float)k * 8 * NR, best = (level ? 2 * macs / families[DOT_W].rate : 2 * macs / families[t_dot[i]].rate)
+            const float macs = (float)k * 8 * NR, best = (level ? macs / families[DOT_T1].rate : macs / families[t_dot[i]].rate)
                                                        + macs / families[DOT_T4].rate;
-            const int64_t afford = min64(room, (int64_t)((least - best) / (3 * VALUE_CYCLES)));
+            const int64_t afford = min64(room, (int64_t)((least - best) / (2 * VALUE_CYCLES)));
             if (afford <= 0 || least_entries(&w, t, limit, afford) > afford) continue;
             const int got = repair_panel(&w, t, limit, list, (int)afford);
             if (got >= 0) {
