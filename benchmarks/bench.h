@@ -72,7 +72,7 @@ typedef void (*call_fn)(void *);
 /* Times f, or f and g in turn, pair by pair: at least 30 pairs and `seconds` of them. cold: everything
  * is evicted before each call. g's stats go to *other. */
 stats sample(call_fn f, void *fx, call_fn g, void *gx, double seconds, bool cold, stats *other);
-void  pin(int cpu);
+void  pin(int cpu); /* the calling thread and what it starts; -1: to all again */
 
 /* ---- report.c ---- */
 

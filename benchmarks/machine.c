@@ -53,7 +53,16 @@ static void dot_body(assembler *as, int dot)
         }
         return;
     }
-    const int t = dot == DOT_T1 ? 1 : dot == DOT_T2 ? 2 : 4;
+    if (dot == DOT_S) {
+        for (int i = 0; i < ROWS; i += 2) {
+            for (int j = 0; j < 4; j++) rrr(as, VPMADDUBSW, 6 + j, 14, ONES);
+            for (int j = 0; j < 2; j++) rrr(as, VPMADDWD, 6 + j, 6 + j, ONES);
+            for (int j = 0; j < 2; j++) rrr(as, VPADDW, 10 + j, 10 + j, 8 + j);
+            for (int j = 0; j < 2; j++) rrr(as, VPADDD, i + j, i + j, 6 + j);
+        }
+        return;
+    }
+    const int t = dot_quads((dot_kind)dot);
     for (int i = 0; i < ROWS; i += 2)
         for (int q = 0; q <= t; q++)
             for (int j = 0; j < 2; j++) {
@@ -91,7 +100,7 @@ double limit_rate(int dot, double seconds)
     if (dot <= DOT_PLAIN || dot >= DOT_COUNT || family_refuses(&families[dot], cpu_features())) return 0;
     if (!loops[dot]) loops[dot] = build(dot_body, dot);
     if (!loops[dot]) return 0;
-    const int t = dot == DOT_T1 ? 1 : dot == DOT_T2 ? 2 : dot == DOT_T4 ? 4 : 0;
+    const int t = dot == DOT_S ? 1 : dot_quads((dot_kind)dot);
     const double macs = (double)STEPS * ROWS * (t ? 32 * t : 16);
     return macs / seconds_of(&loops[dot], seconds);
 }

@@ -362,8 +362,8 @@ static int gemm(const options *o)
         octet_ctx_opts opts = OCTET_CTX_OPTS;
         octet_ctx *ctx;
         opts.threads = o->threads[t];
+        pin(o->threads[t] == 1 ? 0 : -1);
         if (octet_ctx_create(&opts, &ctx)) { fprintf(stderr, "octet-bench: %s\n", octet_why()); return 1; }
-        if (o->threads[t] == 1) pin(0);
         for (int s = 0; s < o->shape_count && wrong >= 0; s++) {
             const int w = run_problem(o, ctx, o->threads[t], &o->shapes[s], usable);
             wrong = w < 0 ? w : wrong + w;
@@ -511,10 +511,7 @@ static int codegen(void)
     qsort(us, 9, sizeof *us, by_value);
     printf("first call of a process, 1x128x128 %5.0f us (median of 9; %.0f .. %.0f)\n", us[4], us[0], us[8]);
 
-    cpu_set_t every;
-    CPU_ZERO(&every);
-    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &every);
-    sched_setaffinity(0, sizeof every, &every);
+    pin(-1);
     problem q = { .m = 8, .n = 256, .k = 256, .a = OCTET_U8, .b = OCTET_S8, .c = OCTET_S32, .threads = 1 };
     if (!problem_new(&q) || !fill(&q, "uniform", "gauss", false, 1) || !ours_open(&x, NULL, &q)) return 1;
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -25,7 +25,8 @@ void pin(int cpu)
 {
     cpu_set_t s;
     CPU_ZERO(&s);
-    CPU_SET(cpu, &s);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (cpu < 0 || i == cpu) CPU_SET(i, &s);
     sched_setaffinity(0, sizeof s, &s);
 }
 

@@ -159,8 +159,6 @@ static void encode(assembler *as, x86_op op, int len, int d, int s, operand o, i
     if (row->form == FORM_VMI) { /* the digit takes ModRM.reg; the destination is vvvv, or r/m itself */
         reg = row->digit;
         vvvv = row->enc == ENC_GPR ? 0 : d;
-    } else if (row->digit) {
-        reg = row->digit; /* prefetch */
     }
     switch (row->enc) {
     case ENC_GPR: encode_gpr(as, row, reg, o); break;

@@ -17,8 +17,15 @@
 enum { T_KINDS = 3 };
 static const dot_kind t_dot[T_KINDS] = { DOT_T1, DOT_T2, DOT_T4 };
 
-/* Cycles that one value of k in a residual costs (8 columns, 8 rows) on Zen 4. */
-static const float VALUE_CYCLES = 4.0f;
+/* Cycles of a residual on Zen 4, for a tile of 8 rows: to get there, and for each quad in a T kernel
+ * and in a W kernel, whose gather goes by way of memory. */
+static const float RESIDUAL_CYCLES = 12.0f, T_QUAD_CYCLES = 18.0f, W_QUAD_CYCLES = 40.0f;
+
+static float residual_cycles(int entries, dot_kind dot)
+{
+    if (!entries) return 0;
+    return RESIDUAL_CYCLES + (float)((entries + 3) / 4) * (dot == DOT_W ? W_QUAD_CYCLES : T_QUAD_CYCLES);
+}
 
 static int limit_of(int amax) { return 32767 / amax; }
 
@@ -336,10 +343,14 @@ static int64_t least_entries(const work *w, int t, int limit, int64_t stop)
 static float predict(const work *w, int entries, unsigned cpu)
 {
     const float macs = (float)w->k * 8 * NR;
+    float cycles = 0;
     int peak[T_KINDS];
     panel_peaks(w->panel, w->cols, w->k, peak);
-    return macs / families[proven_dot(peak, amax_level[0], cpu)].rate + macs / families[proven_dot(peak, amax_level[1], cpu)].rate
-         + 2 * VALUE_CYCLES * (float)entries;
+    for (int level = 0; level < AMAX_LEVELS; level++) {
+        const dot_kind dot = proven_dot(peak, amax_level[level], cpu);
+        cycles += macs / families[dot].rate + residual_cycles(entries, dot);
+    }
+    return cycles;
 }
 
 panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned cpu, residual *rest, residual_span *spans)
@@ -359,7 +370,7 @@ panel_info prove_panel(int8_t *panel, int cols, int64_t k, int32_t kc, unsigned 
             /* what it could cost at best says how many entries it could afford */
             const float macs = (float)k * 8 * NR, best = (level ? macs / families[DOT_T1].rate : macs / families[t_dot[i]].rate)
                                                        + macs / families[DOT_T4].rate;
-            const int64_t afford = min64(room, (int64_t)((least - best) / (2 * VALUE_CYCLES)));
+            const int64_t afford = min64(room, (int64_t)((least - best) / (2 * T_QUAD_CYCLES) * 4));
             if (afford <= 0 || least_entries(&w, t, limit, afford) > afford) continue;
             const int got = repair_panel(&w, t, limit, list, (int)afford);
             if (got >= 0) {
