@@ -38,10 +38,10 @@ static struct {
     kernel           entry[ENTRIES];
     int              entries;         /* ever used */
     int              free_list;       /* entry number + 1 */
-    size_t           kernels, code_bytes, limit;
+    size_t           kernels;
+    atomic_size_t    code_bytes, limit;
     uint64_t         births, generated, evicted;
     atomic_uint_fast64_t hits;
-    bool             fork_hooked;
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .made = PTHREAD_COND_INITIALIZER, .limit = 4 << 20 };
 
 static key key_of(const kernel_spec *s)
@@ -109,14 +109,17 @@ static void unlink_entry(kernel *k)
 
 static bool evict_oldest(void)
 {
-    kernel *oldest = NULL;
-    for (int i = 0; i < cache.entries; i++) {
-        kernel *k = &cache.entry[i];
-        if (atomic_load(&k->state) == READY && atomic_load(&k->refs) == 0 && (!oldest || k->born < oldest->born))
-            oldest = k;
-    }
-    int none = 0;
-    if (!oldest || !atomic_compare_exchange_strong(&oldest->refs, &none, -1)) return false;
+    kernel *oldest;
+    int none;
+    do { /* again if a reader just took the one that was found */
+        oldest = NULL;
+        none = 0;
+        for (int i = 0; i < cache.entries; i++) {
+            kernel *k = &cache.entry[i];
+            if (atomic_load(&k->state) == READY && atomic_load(&k->refs) == 0 && (!oldest || k->born < oldest->born)) oldest = k;
+        }
+        if (!oldest) return false;
+    } while (!atomic_compare_exchange_strong(&oldest->refs, &none, -1));
     code_unname(oldest->debugger_entry);
     code_drop((void *)oldest->code, oldest->bytes);
     cache.code_bytes -= oldest->bytes;
@@ -143,24 +146,38 @@ static kernel *new_entry(key s)
     return k;
 }
 
-static void before_fork(void) { pthread_mutex_lock(&cache.lock); }
-static void after_fork_parent(void) { pthread_mutex_unlock(&cache.lock); }
+static void before_fork(void)
+{
+    pthread_mutex_lock(&cache.lock);
+    code_before_fork();
+}
+static void after_fork_parent(void)
+{
+    code_after_fork(false);
+    pthread_mutex_unlock(&cache.lock);
+}
 static void after_fork_child(void)
 {
-    code_after_fork();
+    code_after_fork(true);
     for (int i = 0; i < cache.entries; i++) /* their makers do not exist here */
         if (atomic_load(&cache.entry[i].state) == BUSY) unlink_entry(&cache.entry[i]);
     pthread_cond_init(&cache.made, NULL);
     pthread_mutex_unlock(&cache.lock);
 }
+static void hook_fork(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
 
-static bool enabled(void)
+/* The lock is never taken before fork knows of it. */
+static void lock(void)
 {
-    if (!cache.fork_hooked) {
-        cache.fork_hooked = true;
-        pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-    }
-    return code_allowed();
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hook_fork);
+    pthread_mutex_lock(&cache.lock);
+}
+static void unlock(void) { pthread_mutex_unlock(&cache.lock); }
+
+static void keep_limit(void)
+{
+    while (atomic_load(&cache.code_bytes) > atomic_load(&cache.limit) && evict_oldest()) {}
 }
 
 /* Generates what `k`, a BUSY entry, stands for; lets go of the lock while it does. */
@@ -168,9 +185,9 @@ static bool make(kernel *k, kernel_spec spec)
 {
     uint8_t buffer[CODE_MAX];
     size_t bytes = 0;
-    pthread_mutex_unlock(&cache.lock);
+    unlock();
     const octet_status st = gen_kernel(&spec, buffer, sizeof buffer, &bytes);
-    pthread_mutex_lock(&cache.lock);
+    lock();
     void *code = st ? NULL : code_put(buffer, bytes);
     while (!st && !code && evict_oldest()) code = code_put(buffer, bytes);
     if (!code) {
@@ -188,7 +205,7 @@ static bool make(kernel *k, kernel_spec spec)
         cache.generated++;
         atomic_store(&k->refs, 1);
         atomic_store(&k->state, READY);
-        while (cache.code_bytes > cache.limit && evict_oldest()) {}
+        keep_limit();
     }
     pthread_cond_broadcast(&cache.made);
     return code != NULL;
@@ -202,17 +219,20 @@ kernel *cache_acquire(const kernel_spec *s)
         atomic_fetch_add_explicit(&cache.hits, 1, memory_order_relaxed);
         return k;
     }
-    pthread_mutex_lock(&cache.lock);
+    lock();
     while ((k = find(want)) && atomic_load(&k->state) == BUSY) pthread_cond_wait(&cache.made, &cache.lock);
     if (k) atomic_fetch_add(&k->refs, 1); /* under the lock nothing is evicted: refs >= 0 */
-    else if (enabled() && (k = new_entry(want)) && !make(k, *s)) k = NULL;
-    pthread_mutex_unlock(&cache.lock);
+    else if (code_allowed() && (k = new_entry(want)) && !make(k, *s)) k = NULL;
+    unlock();
     return k;
 }
 
 void cache_release(kernel *k)
 {
-    if (k) atomic_fetch_sub(&k->refs, 1);
+    if (!k || atomic_fetch_sub(&k->refs, 1) != 1 || atomic_load(&cache.code_bytes) <= atomic_load(&cache.limit)) return;
+    lock();
+    keep_limit();
+    unlock();
 }
 
 kernel_fn kernel_code(const kernel *k) { return k->code; }
@@ -220,9 +240,9 @@ size_t    kernel_bytes(const kernel *k) { return k->bytes; }
 
 bool cache_enabled(void)
 {
-    pthread_mutex_lock(&cache.lock);
-    const bool yes = enabled();
-    pthread_mutex_unlock(&cache.lock);
+    lock();
+    const bool yes = code_allowed();
+    unlock();
     return yes;
 }
 
@@ -234,16 +254,16 @@ octet_status octet_cache_info(octet_cache_stats *out)
     memcpy(&size, out, sizeof size);
     if (size < 2 * sizeof size || size > 4096)
         return fail(OCTET_EINVAL, "octet_cache_info: out->size is not set; initialize it with OCTET_CACHE_STATS");
-    pthread_mutex_lock(&cache.lock);
+    lock();
     s.kernels = cache.kernels;
     s.code_bytes = cache.code_bytes;
     s.limit_bytes = cache.limit;
     s.generated = cache.generated;
     s.evicted = cache.evicted;
-    s.executable = enabled();
+    s.executable = code_allowed();
     for (int i = 0; i < cache.entries; i++)
         if (atomic_load(&cache.entry[i].state) == READY && atomic_load(&cache.entry[i].refs) > 0) s.in_use++;
-    pthread_mutex_unlock(&cache.lock);
+    unlock();
     s.hits = atomic_load(&cache.hits);
     s.size = size;
     memcpy(out, &s, size < sizeof s ? size : sizeof s);
@@ -254,9 +274,9 @@ octet_status octet_cache_limit(size_t bytes)
 {
     if (bytes > CODE_ARENA)
         return fail(OCTET_EINVAL, "octet_cache_limit: %zu bytes are more than the %d of the arena", bytes, CODE_ARENA);
-    pthread_mutex_lock(&cache.lock);
+    lock();
     cache.limit = bytes;
-    while (cache.code_bytes > cache.limit && evict_oldest()) {}
-    pthread_mutex_unlock(&cache.lock);
+    keep_limit();
+    unlock();
     return OCTET_OK;
 }

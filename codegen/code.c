@@ -31,6 +31,8 @@ static struct {
     size_t   high;                             /* bytes ever used                           */
     size_t   hint;                             /* where the next search starts, in grains   */
     uint64_t used[CODE_ARENA / CODE_GRAIN / 64]; /* one bit a grain                         */
+    int      copy_fd;                          /* while a fork is under way                */
+    uint8_t *copy;
 } arena;
 
 /* Kernels before 6.3 do not know MFD_EXEC, and need not be told. */
@@ -119,25 +121,32 @@ void *code_put(const uint8_t *bytes, size_t n)
 void code_drop(void *address, size_t n)
 {
     const size_t g = (size_t)((uint8_t *)address - arena.rx) / CODE_GRAIN;
-    memset(arena.rw + g * CODE_GRAIN, 0xcc, n); /* int3: a stale call stops at once */
+    if (arena.rw) memset(arena.rw + g * CODE_GRAIN, 0xcc, n); /* int3: a stale call stops at once */
     set_grains(g, (n + CODE_GRAIN - 1) / CODE_GRAIN, false);
 }
 
-void code_after_fork(void)
+void code_before_fork(void)
 {
-    if (!arena.shared) return;
+    arena.copy_fd = -1;
+    if (!arena.shared || !arena.rw) return;
     const int kept = errno;
-    const int fd = executable_memfd();
-    uint8_t *copy = fd < 0 ? MAP_FAILED : mmap(NULL, CODE_ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    bool ok = copy != MAP_FAILED;
-    if (ok) {
-        memcpy(copy, arena.rw, arena.high);
-        ok = mmap(arena.rx, CODE_ARENA, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED
-          && mmap(arena.rw, CODE_ARENA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
-        munmap(copy, CODE_ARENA);
-    }
-    if (!ok) arena.rw = NULL;
-    if (fd >= 0) close(fd);
+    arena.copy_fd = executable_memfd();
+    arena.copy = arena.copy_fd < 0 ? MAP_FAILED : mmap(NULL, CODE_ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, arena.copy_fd, 0);
+    if (arena.copy != MAP_FAILED) memcpy(arena.copy, arena.rw, arena.high);
+    errno = kept;
+}
+
+void code_after_fork(bool child)
+{
+    if (!arena.shared || !arena.rw) return;
+    const int kept = errno;
+    bool ok = arena.copy != MAP_FAILED;
+    if (child && ok)
+        ok = mmap(arena.rx, CODE_ARENA, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_FIXED, arena.copy_fd, 0) != MAP_FAILED
+          && mmap(arena.rw, CODE_ARENA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena.copy_fd, 0) != MAP_FAILED;
+    if (arena.copy != MAP_FAILED) munmap(arena.copy, CODE_ARENA);
+    if (arena.copy_fd >= 0) close(arena.copy_fd);
+    if (child && !ok) arena.rw = NULL;
     errno = kept;
 }
 
@@ -145,5 +154,6 @@ void code_after_fork(void)
 bool  code_allowed(void) { return false; }
 void *code_put(const uint8_t *bytes, size_t n) { (void)bytes; (void)n; return NULL; }
 void  code_drop(void *address, size_t n) { (void)address; (void)n; }
-void  code_after_fork(void) {}
+void  code_before_fork(void) {}
+void  code_after_fork(bool child) { (void)child; }
 #endif

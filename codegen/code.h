@@ -15,9 +15,11 @@ bool code_allowed(void);
 /* Copies a function in; its address to call, or NULL without room or permission. */
 void *code_put(const uint8_t *bytes, size_t n);
 void  code_drop(void *address, size_t n);
-/* In a forked child: replaces the arena, which parent and child would share, by a copy at the same
- * addresses. Without memory for it the old code can still run, and no more can be made. */
-void  code_after_fork(void);
+/* Parent and child would share the arena. So before a fork a copy is made, while the cache's lock keeps
+ * the code as it is; the child maps it at the same addresses, the parent lets it go. Without memory
+ * for the copy the child can run what the parent keeps, and make no more. */
+void  code_before_fork(void);
+void  code_after_fork(bool child);
 
 /* name.c: what to call a function in perf's map and to the debugger, as OCTET_JIT asks. */
 bool  code_named(void); /* perf is to see names */

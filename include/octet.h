@@ -29,7 +29,7 @@
  *   Threads     Every object may be used by any number of threads at once, except that it must
  *               not be freed while in use. Plans and packed operands keep their context alive.
  *   Rounding    Floating point steps round to nearest even, whatever MXCSR the caller has set;
- *               the caller's MXCSR is back in place on return. Denormals are kept.
+ *               the caller's settings are back in place on return. Denormals are kept.
  *   Fork        A child may go on using everything it inherited.
  */
 #ifndef OCTET_H
@@ -85,7 +85,7 @@ OCTET_API const char *octet_why(void);
 
 /* ---- Context ------------------------------------------------------------------------------ */
 
-/* Memory for everything octet keeps (except code pages and its fixed tables). alloc returns
+/* Memory for everything octet keeps (except code pages, its fixed tables and the built-in pool). alloc returns
  * `bytes` bytes at a multiple of `align` (a power of two, at most 64), or NULL. */
 typedef struct octet_allocator {
     void *(*alloc)(void *user, size_t bytes, size_t align);
@@ -193,7 +193,7 @@ typedef struct octet_quant {
 OCTET_API octet_status octet_pack(const octet_plan *plan, const void *b, int64_t ldb,
                                   const octet_quant *qb, octet_packed **out);
 /* The same into the caller's memory: `bytes` >= octet_packed_bound(plan), 64-byte aligned, and
- * kept until octet_packed_free. */
+ * kept until octet_packed_free. A failure may leave anything in `memory`. */
 OCTET_API octet_status octet_pack_into(const octet_plan *plan, const void *b, int64_t ldb, const octet_quant *qb,
                                        void *memory, size_t bytes, octet_packed **out);
 /* The most bytes that a packed B of this plan takes, whatever the values. */
@@ -221,14 +221,15 @@ typedef struct octet_gemm_args {
     int64_t             lda;
     const octet_packed *b;
     void               *c;            /* m x n, ldc >= n; with trans_c n x m, ldc >= m.
-                                         Must not overlap A, bias, scales or B                        */
+                                         Shares no byte with A, bias, scales or B; A and C may be
+                                         columns of one buffer of equal pitch                         */
     int64_t             ldc;
     const void         *bias;         /* n values of desc.bias                                        */
     float               scale_a;      /* of A; 0: 1.0                                                 */
     int32_t             zero_a;       /* of A, within the range of its (quantized) type               */
     const float        *scale_a_rows; /* m values, with OCTET_PER_ROW                                 */
     const int32_t      *zero_a_rows;  /* m values, with OCTET_PER_ROW                                 */
-    float               scale_c;      /* of a u8 or s8 C; 0: 1.0                                      */
+    float               scale_c;      /* of a u8 or s8 C, at least 2^-126; 0: 1.0                     */
     int32_t             zero_c;       /* of a u8 or s8 C, within its range                            */
     float               clip_lo, clip_hi; /* with OCTET_CLIP, in C's real units; lo <= hi             */
     void               *workspace;    /* octet_workspace_bytes, 64-byte aligned, one for each run in

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "gemm.h"
+#include "mxcsr.h"
 
 /* Plans by description. A slot, once filled, stays: plans are small, and what does not find a slot
  * among its PROBES gets a plan for that call only. */
@@ -56,7 +57,22 @@ typedef struct call {
     const octet_requant *q;
 } call;
 
-static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory, size_t bound)
+static octet_status run_args(const octet_plan *p, const call *x, const octet_requant *q, const octet_packed *b)
+{
+    octet_gemm_args args = OCTET_GEMM_ARGS;
+    args.m = x->m;
+    args.a = x->pa;
+    args.lda = x->lda;
+    args.b = b;
+    args.c = x->pc;
+    args.ldc = x->ldc;
+    args.bias = q->bias;
+    args.zero_a = q->zero_a;
+    args.zero_c = q->zero_c;
+    return octet_run(p, &args);
+}
+
+static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory)
 {
     const view lines = { x->pb, x->trans_b ? x->ldb : 1, x->trans_b ? 1 : x->ldb, NULL, NULL };
     const source b = { .type = OCTET_S8, .count = 1, .views = &lines };
@@ -65,22 +81,18 @@ static octet_status run_packed(const octet_plan *p, const call *x, const octet_r
     qb.scales = q->scales;
     qb.zero = q->zero_b;
     size_t used;
-    (void)bound;
+    const unsigned kept = fp_enter();
     pack_b(&b, x->n, x->k, p->blocks.kc, &qb, false, p->cpu, memory, &used);
+    fp_leave(kept);
     octet_packed h = { .plan = (octet_plan *)(uintptr_t)p, .blob = memory };
     packed_dots(&h);
-    if (!plan_generate(p, h.blob->has_zeros, h.dots, false)) return fail(OCTET_ENOMEM, "%s: no room for generated code", x->who);
-    octet_gemm_args args = OCTET_GEMM_ARGS;
-    args.m = x->m;
-    args.a = x->pa;
-    args.lda = x->lda;
-    args.b = &h;
-    args.c = x->pc;
-    args.ldc = x->ldc;
-    args.bias = q->bias;
-    args.zero_a = q->zero_a;
-    args.zero_c = q->zero_c;
-    return octet_run(p, &args);
+    if (!plan_generate(p, h.blob->has_zeros, h.dots, false)) { /* no room for code: this once, portably */
+        octet_plan slow = *p;
+        slow.cpu = 0;
+        h.plan = &slow;
+        return run_args(&slow, x, q, &h);
+    }
+    return run_args(p, x, q, &h);
 }
 
 static octet_status gemm(const call *x)
@@ -125,7 +137,7 @@ static octet_status gemm(const call *x)
             memory = atomic_load(&ctx->memory) + (size_t)slot * ctx->workspace_bytes;
         else
             memory = mem_alloc(&ctx->allocator, bound);
-        st = memory ? run_packed(p, x, &q, memory, bound) : fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", x->who, bound);
+        st = memory ? run_packed(p, x, &q, memory) : fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", x->who, bound);
         if (slot >= 0) ctx_return_workspace(ctx, slot);
         else mem_free(&ctx->allocator, memory, bound);
     }

@@ -166,17 +166,6 @@ octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t b
     return st;
 }
 
-octet_status octet_unpack(const octet_packed *h, int trans, int8_t *b, int64_t ldb)
-{
-    if (!h || !b) return fail(OCTET_EINVAL, "octet_unpack: %s is NULL", h ? "b" : "packed");
-    if (trans & ~1) return fail(OCTET_EINVAL, "octet_unpack: trans must be 0 or 1");
-    if (ldb < (trans ? h->blob->k : h->blob->n)) return fail(OCTET_EINVAL, "octet_unpack: ldb is less than %s", trans ? "k" : "n");
-    unpack_b(h->blob, b, trans ? ldb : 1, trans ? 1 : ldb);
-    return OCTET_OK;
-}
-
-/* ---- run ---- */
-
 /* A matrix of `lines` lines of `width` values: its bytes from the first to past the last; -1 on a breach. */
 static int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
 {
@@ -186,10 +175,33 @@ static int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
     return values * bytes;
 }
 
+octet_status octet_unpack(const octet_packed *h, int trans, int8_t *b, int64_t ldb)
+{
+    if (!h || (!b && h->blob->n && h->blob->k)) return fail(OCTET_EINVAL, "octet_unpack: %s is NULL", h ? "b" : "packed");
+    if (trans & ~1) return fail(OCTET_EINVAL, "octet_unpack: trans must be 0 or 1");
+    if (ldb < (trans ? h->blob->k : h->blob->n)) return fail(OCTET_EINVAL, "octet_unpack: ldb is less than %s", trans ? "k" : "n");
+    if (span_of(trans ? h->blob->n : h->blob->k, trans ? h->blob->k : h->blob->n, ldb, 1) < 0)
+        return fail(OCTET_EINVAL, "octet_unpack: the size of B overflows");
+    unpack_b(h->blob, b, trans ? ldb : 1, trans ? 1 : ldb);
+    return OCTET_OK;
+}
+
+/* ---- run ---- */
+
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
 {
     const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes && b_bytes && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
+/* A and C as columns of one buffer of equal pitch, like the slices of a concatenation: no byte is shared. */
+static bool side_by_side(const octet_plan *p, const octet_gemm_args *x, int64_t a_row, int64_t c_row)
+{
+    const int64_t pitch = x->lda * p->a->bytes;
+    if (pitch != x->ldc * p->c->bytes || pitch == 0) return false;
+    const uintptr_t a = (uintptr_t)x->a, c = (uintptr_t)x->c, step = (uintptr_t)pitch;
+    const int64_t offset = (int64_t)(c >= a ? (c - a) % step : (step - (a - c) % step) % step); /* of C within A's pitch */
+    return offset >= a_row && offset + c_row <= pitch;
 }
 
 /* The first promise of octet_gemm_args that is broken; NULL if none. */
@@ -209,7 +221,7 @@ static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
     if (a_bytes && !x->a) return "a is NULL";
     if (c_bytes && !x->c) return "c is NULL";
     if (((uintptr_t)x->a & (unsigned)(a->bytes - 1)) || ((uintptr_t)x->c & (unsigned)(c->bytes - 1))) return "a or c is misaligned for its type";
-    if (overlap(x->a, a_bytes, x->c, c_bytes)) return "c overlaps a";
+    if (overlap(x->a, a_bytes, x->c, c_bytes) && !side_by_side(p, x, a_width * a->bytes, c_width * c->bytes)) return "c overlaps a";
     if (d->bias && d->n) {
         if (!x->bias) return "bias is NULL";
         if ((uintptr_t)x->bias % 4) return "bias is misaligned";
@@ -226,6 +238,7 @@ static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
         return "scale_a_rows is NULL or misaligned";
     if (c->integer && c->bytes == 1) {
         if (!(x->scale_c >= 0 && x->scale_c < INFINITY)) return "scale_c is negative, infinite or NaN";
+        if (x->scale_c != 0 && x->scale_c < 0x1p-126f) return "scale_c is a denormal, which has no reciprocal";
         if (x->zero_c < c->lo || x->zero_c > c->hi) return "zero_c is outside the range of C";
     }
     if ((d->flags & OCTET_CLIP) && !(x->clip_lo <= x->clip_hi)) return "clip_lo is not at most clip_hi";
@@ -251,7 +264,7 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip,
         hi = x->clip_hi;
         lo = lo < hi ? lo : hi;
     }
-    set_i(k->zero_a_v, x->zero_a + (flip ? 128 : 0));
+    set_i(k->zero_a_v, d->zero_a == OCTET_PER_ROW ? 0 : x->zero_a + (flip ? 128 : 0));
     if (d->c == OCTET_S32) {
         if (d->flags & (OCTET_RELU | OCTET_CLIP)) {
             set_i(k->lo.i, to_s32(lo));

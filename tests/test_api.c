@@ -149,8 +149,28 @@ Test(api, every_argument_of_a_run_is_checked_and_c_is_untouched)
     BAD(x.scale_c = -1, "scale_c");
     BAD(x.scale_c = INFINITY, "scale_c");
     BAD(x.scale_c = NAN, "scale_c");
+    BAD(x.scale_c = 1e-40f, "scale_c");
     BAD(x.zero_c = -1, "zero_c");
     BAD(x.zero_c = 256, "zero_c");
+    fixture_free(&f);
+}
+
+/* A and C as column slices of one buffer, in either order; one column more is an overlap. */
+Test(api, slices_of_one_buffer_do_not_overlap)
+{
+    uint8_t buffer[4 * 20];
+    fixture f;
+    fixture_new(&f, OCTET_U8, 0);
+    for (int swap = 0; swap < 2; swap++) {
+        for (int i = 0; i < 80; i++) buffer[i] = (uint8_t)(i % 7);
+        octet_gemm_args x = f.x;
+        x.lda = x.ldc = 20;
+        x.a = buffer + (swap ? 10 : 0);
+        x.c = buffer + (swap ? 5 : 6);
+        cr_assert_eq(octet_run(f.p, &x), OCTET_OK, "%s", octet_why());
+        x.c = buffer + (swap ? 6 : 5);
+        REFUSED(octet_run(f.p, &x), OCTET_EINVAL, "overlaps a");
+    }
     fixture_free(&f);
 }
 
@@ -295,6 +315,7 @@ Test(api, zero_sizes_are_defined)
         x.bias = n ? bias : NULL;
         cr_assert_eq(octet_run(p, &x), OCTET_OK, "%s", octet_why());
         for (int i = 0; i < 64; i++) cr_assert_eq(c[i], i < m * n ? bias[i % 5] : -1);
+        cr_assert_eq(octet_unpack(b, 0, k && n ? w : NULL, n), OCTET_OK, "%s", octet_why());
         octet_packed_free(b);
         octet_plan_free(p);
     }
@@ -405,6 +426,14 @@ Test(api, the_cache_is_bounded_and_warms)
     cr_assert_eq(octet_cache_limit(0), OCTET_OK);
     octet_cache_info(&t);
     cr_assert(t.kernels == 0 && t.code_bytes == 0 && t.evicted >= s.kernels);
+    /* with no room at all a plan still gets its kernels, and they go with it */
+    fixture f;
+    fixture_new(&f, OCTET_S32, 0);
+    octet_cache_info(&t);
+    cr_assert_gt(t.in_use, 0);
+    fixture_free(&f);
+    octet_cache_info(&t);
+    cr_assert_eq(t.kernels, 0);
     cr_assert_eq(octet_cache_limit(4 << 20), OCTET_OK);
 }
 

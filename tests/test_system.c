@@ -109,6 +109,35 @@ Test(system, parent_and_child_generate_and_evict_apart)
     case_free(&c);
 }
 
+/* The parent lets go of everything at once, before the child has run: the child's copy is from before the fork. */
+Test(system, a_late_child_keeps_what_its_parent_evicts)
+{
+    for (int round = 0; round < 5; round++) {
+        test_case c;
+        octet_plan *p;
+        octet_packed *b;
+        case_new(&c, 9900000 + (uint64_t)round, 20, 30, 100);
+        cr_assert_eq(octet_plan_gemm(NULL, &c.d, &p), OCTET_OK);
+        cr_assert_eq(octet_pack(p, c.b.p, c.ldb, &c.q, &b), OCTET_OK);
+        c.x.b = b;
+        const pid_t child = fork();
+        if (child == 0) {
+            usleep(20000);
+            _exit(octet_run(p, &c.x) != OCTET_OK || case_check(&c, "in a late child"));
+        }
+        octet_packed_free(b);
+        octet_plan_free(p);
+        octet_cache_limit(0);
+        octet_cache_limit(4 << 20);
+        const int bad = some_cases(9950000, 30); /* over the old places */
+        int status = 0;
+        waitpid(child, &status, 0);
+        cr_assert_eq(bad, 0);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%x", (unsigned)status);
+        case_free(&c);
+    }
+}
+
 Test(system, a_child_of_a_context_with_threads_can_run)
 {
     octet_ctx_opts o = OCTET_CTX_OPTS;

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #if OCTET_HAVE_PTHREADPOOL
+#include <errno.h>
 #include <pthread.h>
 #include <pthreadpool.h>
 #include <stdlib.h>
@@ -30,17 +31,22 @@ static void pool_run(void *user, size_t count, octet_task task, void *arg)
         for (size_t i = 0; i < count; i++) task(arg, i);
         return;
     }
+    const int kept = errno; /* the pool's waits may set it */
     job j = { task, arg };
     pthreadpool_parallelize_1d(p->threads, one, &j, count, 0);
+    errno = kept;
     atomic_flag_clear_explicit(&p->taken, memory_order_release);
 }
 
 bool pool_create(int threads, octet_parallel *run, void **user)
 {
+    const int kept = errno;
     pool *p = calloc(1, sizeof *p);
+    errno = kept;
     if (!p) return false;
     p->threads = pthreadpool_create((size_t)threads);
     p->owner = getpid();
+    errno = kept;
     if (!p->threads) { free(p); return false; }
     *run = pool_run;
     *user = p;

@@ -82,17 +82,18 @@ static void panel_sums(const int8_t *panel, int cols, int64_t k, int32_t *sum)
 {
     const int64_t whole = k / 4;
     const int rest = (int)(k % 4);
-    int32_t acc[4 * NR] = { 0 };
+    uint32_t acc[4 * NR] = { 0 }; /* wraps like every sum */
     if (cols == NR) { /* constant bounds: the compiler's vectors do the rest */
         for (int64_t q = 0; q < whole; q++)
-            for (int i = 0; i < 4 * NR; i++) acc[i] += panel[4 * NR * q + i];
+            for (int i = 0; i < 4 * NR; i++) acc[i] += (uint32_t)(int32_t)panel[4 * NR * q + i];
     } else {
         for (int64_t q = 0; q < whole; q++)
-            for (int i = 0; i < 4 * cols; i++) acc[i] += panel[4 * cols * q + i];
+            for (int i = 0; i < 4 * cols; i++) acc[i] += (uint32_t)(int32_t)panel[4 * cols * q + i];
     }
     for (int j = 0; j < NR; j++) {
-        sum[j] = acc[4 * j] + acc[4 * j + 1] + acc[4 * j + 2] + acc[4 * j + 3];
-        for (int t = 0; j < cols && t < rest; t++) sum[j] += panel[4 * cols * whole + rest * j + t];
+        uint32_t s = acc[4 * j] + acc[4 * j + 1] + acc[4 * j + 2] + acc[4 * j + 3];
+        for (int t = 0; j < cols && t < rest; t++) s += (uint32_t)(int32_t)panel[4 * cols * whole + rest * j + t];
+        sum[j] = (int32_t)s;
     }
 }
 
