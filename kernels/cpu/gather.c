@@ -133,6 +133,13 @@ static int64_t quads_of_lines(const uint8_t *base, int64_t ls, int lines, int64_
             _mm_storeu_si128((__m128i *)(void *)q, v);
             for (int j = 0; j < 4; j++) memcpy(o + j * quad, &q[j], 4);
         }
+    for (; p + 4 <= kn; p += 4, out += quad)
+        for (int i = 0; i < lines; i++) {
+            uint32_t v;
+            memcpy(&v, base + i * ls + p, 4);
+            v ^= flip * UINT32_C(0x01010101);
+            memcpy(out + 4 * i, &v, 4);
+        }
     return p;
 }
 #endif
@@ -144,7 +151,7 @@ void pack_quads(const uint8_t *base, int64_t line_stride, int64_t k_stride, int 
 #if OCTET_X86
     if (cpu_features() & CPU_AVX2) {
         if (k_stride == 1 && lines == 8) p = quads_8_lines(base, line_stride, kn, flip, out);
-        else if (k_stride == 1) p = quads_of_lines(base, line_stride, lines, kn, flip, out);
+        if (k_stride == 1) p += quads_of_lines(base + p, line_stride, lines, kn - p, flip, out + p * lines);
         else if (line_stride == 1 && lines == 8) p = quads_8_across(base, k_stride, kn, flip, out);
     }
 #endif
@@ -172,6 +179,12 @@ static int64_t wide_of_lines(const uint8_t *base, int64_t ls, int lines, int64_t
             _mm_storeh_pd((double *)(void *)(o + quad), _mm_castsi128_pd(lo));
             _mm_storel_epi64((__m128i *)(void *)(o + 2 * quad), hi);
             _mm_storeh_pd((double *)(void *)(o + 3 * quad), _mm_castsi128_pd(hi));
+        }
+    for (; p + 4 <= kn; p += 4, out += quad)
+        for (int i = 0; i < lines; i++) {
+            uint32_t v;
+            memcpy(&v, base + i * ls + p, 4);
+            _mm_storel_epi64((__m128i *)(void *)(out + 4 * i), _mm_cvtepu8_epi16(_mm_xor_si128(_mm_cvtsi32_si128((int)v), f)));
         }
     return p;
 }

@@ -101,10 +101,11 @@ static __attribute__((noinline)) void carve(task *t, uint8_t *memory, size_t byt
 
     /* sums that wait for the next block of k get a third */
     const int64_t raw_share = t->blocks > 1 ? avail / 3 : 0, a_share = avail - raw_share;
-    const int64_t in_l2 = plan->blocks.a_bytes / max64(1, packed_row);
-    int64_t mc = max64(1, min64(min64(a_share / a_row, min64(in_l2, plan->blocks.mc)), t->rows));
+    int64_t mc = t->rows; /* all of them, without dividing, or what fits */
+    if (mc > plan->blocks.mc || mc * a_row > a_share || mc * packed_row > plan->blocks.a_bytes)
+        mc = max64(1, min64(min64(a_share / a_row, plan->blocks.a_bytes / max64(1, packed_row)), min64(plan->blocks.mc, mc)));
     if (t->blocks > 1) mc = max64(1, min64(mc, raw_share / (4 * NR)));
-    if (mc >= 24) { /* whole tiles of 6 and of 8, and blocks of like size */
+    if (mc >= 24 && mc < t->rows) { /* whole tiles of 6 and of 8, and blocks of like size */
         const int64_t blocks = ceil_div(t->rows, mc / 24 * 24);
         mc = min64(mc / 24 * 24, round_up(ceil_div(t->rows, blocks), 24));
     }
