@@ -3,7 +3,6 @@
  * speak of: registers only, enough independent sums to hide every latency. Kernels are quoted as a
  * share of it, timed in turn, since the clock of a shared machine drifts.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -2,7 +2,6 @@
  * octet-bench: what octet does on your shapes and your machine, checked, beside its peers.
  * `octet-bench` alone prints the commands; README.md here tells how to read the table.
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* oneDNN's matmul, weights reordered beforehand to the layout it asks for. Versions 2 and 3. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * one after the other does not. So every figure against a peer is a median of pair ratios, with the
  * lower 95 % bound of that median by order statistics.
  */
-#define _GNU_SOURCE
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>

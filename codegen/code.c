@@ -9,7 +9,6 @@
  * where that is refused too, nothing is generated and the portable kernels compute.
  */
 #if defined(__linux__)
-#define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

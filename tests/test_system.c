@@ -1,6 +1,5 @@
 /* What a server does to a library: many threads, fork, no memory, no executable memory, its own
  * allocator and its own threads. */
-#define _GNU_SOURCE
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
