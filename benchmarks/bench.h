@@ -57,8 +57,8 @@ double   rng_unit(rng *); /* 0 <= . < 1 */
 bool fill(problem *, const char *data_a, const char *data_b, bool per_tensor, uint64_t seed);
 bool problem_new(problem *);
 void problem_free(problem *);
-/* The plain product, saturated nowhere; true if C equals it (every value, or `sample` random ones). */
-bool verify(const problem *, int64_t sample, rng *);
+/* The plain product, saturated nowhere; true if C equals it: all rows, or as many random ones. */
+bool verify(const problem *, int64_t rows, rng *);
 
 /* ---- sampler.c ---- */
 

@@ -303,7 +303,7 @@ static int run_problem(const options *o, octet_ctx *ctx, int threads, const shap
     const double bytes = (double)(p.m * p.k) + (double)(p.n * p.k) + (double)(p.m * p.n) * (p.c == OCTET_S32 || p.c == OCTET_F32 ? 4 : 1);
     const bool many = p.m * p.n * p.k > 1 << 26;
     ours_run(&x);
-    const bool right = !o->verify || verify(&p, many ? 2000 : 1 << 20, &r);
+    const bool right = !o->verify || verify(&p, INT64_MAX, &r);
     stats theirs;
     const stats mine = sample(call_ours, &x, NULL, NULL, o->seconds, o->cold, &theirs);
     if (isatty(2)) fprintf(stderr, "\r\033[K");
@@ -328,7 +328,7 @@ static int run_problem(const options *o, octet_ctx *ctx, int threads, const shap
         if (!state) continue;
         const double prepare = (now_ns() - t) * 1e-3;
         peers[i]->run(state);
-        const bool ok = !peers[i]->f32 && o->verify && verify(&p, many ? 2000 : 1 << 20, &r);
+        const bool ok = !peers[i]->f32 && o->verify && verify(&p, many ? 8 : INT64_MAX, &r); /* one wrong value is enough */
         sample(call_ours, &x, peers[i]->run, state, o->seconds, o->cold, &theirs);
         row other = {
             .op = "gemm", .impl = peers[i]->name, .kernel = peers[i]->version(), .types = peers[i]->f32 ? "f32:f32:f32" : o->types,
