@@ -3,7 +3,9 @@
 #include "octet/quant.h"
 
 #if OCTET_X86
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 
 /* These conversions keep denormals and round to nearest even, whatever MXCSR says: vcvtph2ps ignores
  * DAZ, and vcvtps2ph takes its rounding from the instruction (SDM vol. 1, 14.4.1). DAZ does reach the
@@ -23,7 +25,17 @@ static size_t f16_to(const uint16_t *x, size_t n, float *y)
     for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
     return i;
 }
-static bool has_f16c(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
+static bool has_f16c(void) /* not every compiler's __builtin_cpu_supports knows it; cpuid is slow in virtual machines */
+{
+    static atomic_int known; /* 1 yes, 2 no */
+    int k = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!k) {
+        unsigned a, b, c = 0, d;
+        k = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? 1 : 2;
+        atomic_store_explicit(&known, k, memory_order_relaxed);
+    }
+    return k == 1;
+}
 #else
 static size_t f16_from(const float *x, size_t n, uint16_t *y) { (void)x; (void)n; (void)y; return 0; }
 static size_t f16_to(const uint16_t *x, size_t n, float *y) { (void)x; (void)n; (void)y; return 0; }
