@@ -32,8 +32,6 @@ kernel_spec plan_spec(const octet_plan *p, bool zero_b, int dot, bool place, int
     };
 }
 
-enum { T_DOTS = 1 << DOT_T1 | 1 << DOT_T2 | 1 << DOT_T4 };
-
 /* May A be read where it lies? Every panel must be proven for any A, and no sums or residual need A packed. */
 bool plan_places(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LEVELS], bool has_residual)
 {
@@ -67,8 +65,8 @@ static bool generate(const octet_plan *p, bool zero_b, int dot, bool place)
 bool plan_generate(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LEVELS], bool has_residual)
 {
     if (!p->cpu) return true;
-    unsigned want = dots[0] | dots[1] | (p->any_view ? 1u << DOT_W : 0);
-    if (want & 1u << DOT_W) want |= 1u << DOT_WS | 1u << DOT_S;
+    unsigned want = dots[0] | dots[1] | (p->any_view ? W_DOTS : 0);
+    if (want & W_DOTS) want |= 1u << DOT_WS | 1u << DOT_S;
     const bool place = plan_places(p, zero_b, dots, has_residual);
     for (int dot = DOT_W; dot < DOT_COUNT; dot++) {
         if (!(want >> dot & 1)) continue;
@@ -80,7 +78,7 @@ bool plan_generate(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LE
 
 octet_status octet_warm(const octet_gemm_desc *descs, size_t stride, size_t count)
 {
-    static const unsigned every[AMAX_LEVELS] = { 1 << DOT_W, 1 << DOT_W | T_DOTS };
+    static const unsigned every[AMAX_LEVELS] = { W_DOTS, W_DOTS | T_DOTS };
     static const unsigned proven[AMAX_LEVELS] = { T_DOTS, T_DOTS };
     if (count && (!descs || stride < sizeof(size_t))) return fail(OCTET_EINVAL, "octet_warm: descs is NULL or stride too small");
     for (size_t i = 0; i < count; i++) {
@@ -156,7 +154,7 @@ octet_status plan_create(octet_ctx *ctx, const octet_gemm_desc *desc, blocking b
     atomic_store(&p->refs, 1);
     p->ctx = c;
     p->desc = d;
-    p->blocks = cpu_blocking(&d, blocks);
+    p->blocks = cpu_blocking(blocks);
     p->cpu = generated ? cpu : 0;
     p->a = format_of(d.a);
     p->c = format_of(d.c);

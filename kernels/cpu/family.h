@@ -17,6 +17,9 @@ typedef struct family {
 
 extern const family families[DOT_COUNT]; /* by dot_kind */
 
+/* What a packed panel may ask for, as bits 1 << dot_kind. */
+enum { W_DOTS = 1 << DOT_W, T_DOTS = 1 << DOT_T1 | 1 << DOT_T2 | 1 << DOT_T4 };
+
 /* Why this CPU cannot run a family, or NULL. */
 const char *family_refuses(const family *, unsigned cpu);
 

@@ -26,8 +26,6 @@ enum {
     PLACE_PANELS = 4,           /* or where so few panels read it                             */
     PLACE_ZEROS = 64,           /* rows at a time, then, if each has a zero point             */
     TASK_MACS = 1 << 18,        /* less work than this is not worth a second thread           */
-    W_DOTS = 1 << DOT_W,
-    T_DOTS = 1 << DOT_T1 | 1 << DOT_T2 | 1 << DOT_T4,
 };
 
 size_t cpu_workspace_bytes(void)
@@ -36,7 +34,7 @@ size_t cpu_workspace_bytes(void)
     return (size_t)(min64(max64(c.l2, 256 << 10), 2 << 20) * 3 / 2);
 }
 
-blocking cpu_blocking(const octet_gemm_desc *d, blocking b)
+blocking cpu_blocking(blocking b)
 {
     const cpu_caches c = cpu_cache_sizes();
     /* of L1, half for a B panel of bytes (a quarter, widened); k up to it is not split at all */
@@ -44,7 +42,6 @@ blocking cpu_blocking(const octet_gemm_desc *d, blocking b)
     if (!b.mc) b.mc = 1 << 20;
     if (!b.panels) b.panels = INT64_MAX / 64;
     if (!b.a_bytes) b.a_bytes = c.l2 / 2;
-    (void)d;
     return b;
 }
 

@@ -36,8 +36,8 @@ void cpu_gemm(gemm_problem *); /* uses fixed up */
 
 /* Workspace of one task. */
 size_t cpu_workspace_bytes(void);
-/* kc, mc from the caches, where `b` leaves them 0. */
-blocking cpu_blocking(const octet_gemm_desc *, blocking b);
+/* From the caches, where `b` leaves a field 0. */
+blocking cpu_blocking(blocking b);
 
 /* The kernels of a plan, by what selects one at run time. */
 enum { SET_SIZE = DOT_COUNT * 2 * 2 * (MR_MAX + 1) };
