@@ -152,7 +152,7 @@ int machine_report(void)
     printf("%-10s %12s %12s\n", "limit loop", "GOPS", "MAC/cycle");
     for (int dot = DOT_W; dot < DOT_COUNT; dot++) {
         const double rate = limit_rate(dot, 0.1);
-        if (rate) printf("%-10s %12.1f %12.1f\n", families[dot].name, 2e-9 * rate, rate / hz);
+        if (rate) printf("%-10s %12.1f %12.1f\n", dot_name(dot), 2e-9 * rate, rate / hz);
     }
     printf("\n%-22s %12s\n", "one thread reads from", "GB/s");
     const struct { const char *name; int64_t bytes; } levels[] = {

@@ -236,7 +236,6 @@ void cache_release(kernel *k)
 }
 
 kernel_fn kernel_code(const kernel *k) { return k->code; }
-size_t    kernel_bytes(const kernel *k) { return k->bytes; }
 
 bool cache_enabled(void)
 {

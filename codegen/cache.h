@@ -14,7 +14,6 @@ typedef struct kernel kernel;
 kernel   *cache_acquire(const kernel_spec *);
 void      cache_release(kernel *); /* NULL is fine */
 kernel_fn kernel_code(const kernel *);
-size_t    kernel_bytes(const kernel *);
 
 /* True if code can be made at all. */
 bool cache_enabled(void);

@@ -122,6 +122,8 @@ typedef void (*kernel_fn)(kernel_args *); /* uses its arguments up */
 
 /* Writes the kernel to `out`. OCTET_EUNSUPPORTED: no such kernel; OCTET_ENOMEM: it does not fit. */
 octet_status gen_kernel(const kernel_spec *, uint8_t *out, size_t room, size_t *bytes);
+/* "avx2-t2" for DOT_T2, "?" for what is none. */
+const char *dot_name(int dot);
 /* "u8s8s32-avx2-t2-8x8" */
 void kernel_name(const kernel_spec *, char name[KERNEL_NAME]);
 

@@ -124,11 +124,16 @@ octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t 
     return asm_finish(&as, bytes);
 }
 
+const char *dot_name(int dot)
+{
+    static const char *const names[DOT_COUNT] = { "plain", "avx2-w", "avx2-ws", "avx2-s", "avx2-t1", "avx2-t2", "avx2-t4" };
+    return dot >= 0 && dot < DOT_COUNT ? names[dot] : "?";
+}
+
 void kernel_name(const kernel_spec *s, char name[KERNEL_NAME])
 {
-    static const char *const dots[DOT_COUNT] = { "plain", "avx2-w", "avx2-ws", "avx2-s", "avx2-t1", "avx2-t2", "avx2-t4" };
     const format *c = format_of((octet_dtype)s->c);
-    snprintf(name, KERNEL_NAME, "u8s8%s-%s-%dx%d%s%s%s%s%s%s", c ? c->name : "?", s->dot < DOT_COUNT ? dots[s->dot] : "?",
+    snprintf(name, KERNEL_NAME, "u8s8%s-%s-%dx%d%s%s%s%s%s%s", c ? c->name : "?", dot_name(s->dot),
              s->rows, s->cols, s->form == A_PLACE ? "-place" : "", s->k_tail ? "-tail" : "",
              s->zero_a || s->zero_b ? "-zp" : "", s->bias ? "-bias" : "", s->accumulate ? "-acc" : "", s->clamp ? "-clamp" : "");
 }

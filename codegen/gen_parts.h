@@ -18,14 +18,13 @@ enum {
 #define ARG(field) at(R_ARGS, offsetof(kernel_args, field))
 
 /* gen_dot.c: one small function for each dot product. */
-void gen_dot_setup(assembler *, const kernel_spec *); /* zero accumulators, constants, row pointers */
+void gen_dot_setup(assembler *, const kernel_spec *); /* zero accumulators, constants                */
 void gen_dot_loop(assembler *, const kernel_spec *);  /* all whole quads                             */
 void gen_dot_tail(assembler *, const kernel_spec *);  /* the last k_tail values of k                 */
 void gen_dot_residual(assembler *, const kernel_spec *); /* packed A only                            */
 void gen_dot_reduce(assembler *, const kernel_spec *); /* afterwards row i is whole in ymm i          */
 
-/* gen_epilogue.c: sums in ymm 0 .. rows-1 become C. */
-/* Leaves RCX at the row below. */
+/* gen_epilogue.c: sums in ymm 0 .. rows-1 become C; leaves RCX at the row below. */
 void gen_epilogue(assembler *, const kernel_spec *);
 
 #endif

@@ -43,7 +43,6 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPSLLD,      "vpslld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 6) \
     /* widening, shuffling, packing */ \
     X(VPMOVSXBW,   "vpmovsxbw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x20, FORM_RM,  MEM_HALF, 0) \
-    X(VPMOVZXBW,   "vpmovzxbw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x30, FORM_RM,  MEM_HALF, 0) \
     X(VPMOVZXBD,   "vpmovzxbd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x31, FORM_RM,  MEM_QUARTER, 0) \
     X(VPMOVZXWD,   "vpmovzxwd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x33, FORM_RM,  MEM_HALF, 0) \
     X(VPSHUFB,     "vpshufb",     ENC_VEX, MAP_0F38, PP_66, 0, 0x00, FORM_RVM, MEM_FULL, 0) \
@@ -58,8 +57,6 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VEXTRACTI128,"vextracti128",ENC_VEX, MAP_0F3A, PP_66, 0, 0x39, FORM_MRI, MEM_E16, 0) \
     X(VINSERTI128, "vinserti128", ENC_VEX, MAP_0F3A, PP_66, 0, 0x38, FORM_RVMI,MEM_E16, 0) \
     /* loads and stores */ \
-    X(VPBROADCASTB,"vpbroadcastb",ENC_VEX, MAP_0F38, PP_66, 0, 0x78, FORM_RM,  MEM_E1, 0) \
-    X(VPBROADCASTW,"vpbroadcastw",ENC_VEX, MAP_0F38, PP_66, 0, 0x79, FORM_RM,  MEM_E2, 0) \
     X(VPBROADCASTD,"vpbroadcastd",ENC_VEX, MAP_0F38, PP_66, 0, 0x58, FORM_RM,  MEM_E4, 0) \
     X(VPBROADCASTQ,"vpbroadcastq",ENC_VEX, MAP_0F38, PP_66, 0, 0x59, FORM_RM,  MEM_E8, 0) \
     X(VBROADCASTSS,"vbroadcastss",ENC_VEX, MAP_0F38, PP_66, 0, 0x18, FORM_RM,  MEM_E4, 0) \
@@ -86,7 +83,6 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VBLENDVPS,   "vblendvps",   ENC_VEX, MAP_0F3A, PP_66, 0, 0x4a, FORM_RVMR, MEM_FULL, 0) \
     X(VCVTPH2PS,   "vcvtph2ps",   ENC_VEX, MAP_0F38, PP_66, 0, 0x13, FORM_RM,  MEM_HALF, 0) \
     X(VCVTPS2PH,   "vcvtps2ph",   ENC_VEX, MAP_0F3A, PP_66, 0, 0x1d, FORM_MRI, MEM_HALF, 0) \
-    X(VFMADD231PS, "vfmadd231ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xb8, FORM_RVM, MEM_FULL, 0) \
     /* EVEX: encoded and checked; no family uses them yet */ \
     X(VPADDD_Z,    "vpaddd",      ENC_EVEX, MAP_0F,   PP_66, 0, 0xfe, FORM_RVM, MEM_FULL, 0) \
     X(VPDPBUSD_Z,  "vpdpbusd",    ENC_EVEX, MAP_0F38, PP_66, 0, 0x50, FORM_RVM, MEM_FULL, 0) \
@@ -106,7 +102,6 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(MOVZX16,     "movzx",       ENC_GPR, MAP_0F,   PP_NONE, 0, 0xb7, FORM_RM, MEM_E2, 0) \
     X(IMULI,       "imul",        ENC_GPR, MAP_NONE, PP_NONE, 1, 0x69, FORM_RMI, MEM_E8, 0) \
     X(ADDI,        "add",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 0) \
-    X(ANDI,        "and",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 4) \
     X(SUBI,        "sub",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 5) \
     X(CMPI,        "cmp",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 7) \
     X(SHLI,        "shl",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0xc1, FORM_VMI, MEM_E8, 4) \

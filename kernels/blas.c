@@ -57,24 +57,9 @@ typedef struct call {
     const octet_requant *q;
 } call;
 
-static octet_status run_args(const octet_plan *p, const call *x, const octet_requant *q, const octet_packed *b)
-{
-    octet_gemm_args args = OCTET_GEMM_ARGS;
-    args.m = x->m;
-    args.a = x->pa;
-    args.lda = x->lda;
-    args.b = b;
-    args.c = x->pc;
-    args.ldc = x->ldc;
-    args.bias = q->bias;
-    args.zero_a = q->zero_a;
-    args.zero_c = q->zero_c;
-    return octet_run(p, &args);
-}
-
 static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory)
 {
-    const view lines = { x->pb, x->trans_b ? x->ldb : 1, x->trans_b ? 1 : x->ldb, NULL, NULL };
+    const view lines = b_lines(p, x->pb, x->ldb);
     const source b = { .type = OCTET_S8, .count = 1, .views = &lines };
     octet_quant qb = OCTET_QUANT;
     qb.scale = q->scale;
@@ -86,13 +71,18 @@ static octet_status run_packed(const octet_plan *p, const call *x, const octet_r
     fp_leave(kept);
     octet_packed h = { .plan = (octet_plan *)(uintptr_t)p, .blob = memory };
     packed_dots(&h);
-    if (!plan_generate(p, h.blob->has_zeros, h.dots, false)) { /* no room for code: this once, portably */
-        octet_plan slow = *p;
-        slow.cpu = 0;
-        h.plan = &slow;
-        return run_args(&slow, x, q, &h);
-    }
-    return run_args(p, x, q, &h);
+    h.portable = !plan_generate(p, h.blob->has_zeros, h.dots, false); /* no room for code: this once, slowly */
+    octet_gemm_args args = OCTET_GEMM_ARGS;
+    args.m = x->m;
+    args.a = x->pa;
+    args.lda = x->lda;
+    args.b = &h;
+    args.c = x->pc;
+    args.ldc = x->ldc;
+    args.bias = q->bias;
+    args.zero_a = q->zero_a;
+    args.zero_c = q->zero_c;
+    return octet_run(p, &args);
 }
 
 static octet_status gemm(const call *x)
@@ -117,17 +107,14 @@ static octet_status gemm(const call *x)
     bool temporary;
     octet_status st = plan_for(&d, &p, &temporary);
     if (st) return st;
-    const int64_t lines = x->trans_b ? x->n : x->k, width = x->trans_b ? x->k : x->n;
-    int64_t span;
     size_t bound;
     packed_bound(x->n, x->k, false, &bound);
     octet_ctx *ctx = p->ctx;
     int slot = -1;
     void *memory = NULL;
-    if (x->ldb < width || !mul_ok(lines, x->ldb, &span) || span > INT64_MAX / 8)
-        st = fail(OCTET_EINVAL, "%s: ldb is less than %s, or B's size overflows", x->who, x->trans_b ? "k" : "n");
-    else if (!x->pb && lines && width)
-        st = fail(OCTET_EINVAL, "%s: b is NULL", x->who);
+    const char *broken = b_breach(p, x->pb, x->ldb);
+    if (broken)
+        st = fail(OCTET_EINVAL, "%s: %s", x->who, broken);
     else if (q.zero_b < -128 || q.zero_b > 127)
         st = fail(OCTET_EINVAL, "%s: zero_b = %d is outside -128 .. 127", x->who, q.zero_b);
     else if ((uintptr_t)q.scales % 4)

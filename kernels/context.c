@@ -1,12 +1,6 @@
 /* A context: the caller's allocator and threads, and a few workspaces that runs borrow. */
-#include <pthread.h>
-
 #include "gemm.h"
 #include "plan.h"
-
-#ifndef OCTET_HAVE_PTHREADPOOL
-#define OCTET_HAVE_PTHREADPOOL 0
-#endif
 
 enum { WORKSPACES_DEFAULT = 4 };
 

@@ -43,7 +43,7 @@ void octet_packed_free(octet_packed *h)
     octet_plan_free(p);
 }
 
-/* The kernels a blob asks for; without room for code, or without AVX2, plain C stands in. */
+/* The kernels a blob asks for; none for a portable plan. */
 static octet_status bind_kernels(const char *who, octet_packed *h)
 {
     packed_dots(h);
@@ -51,8 +51,7 @@ static octet_status bind_kernels(const char *who, octet_packed *h)
     return fail(OCTET_ENOMEM, "%s: no room for generated code", who);
 }
 
-/* B's leading dimension and the bytes it spans. */
-static const char *b_breach(const octet_plan *p, const void *b, int64_t ldb)
+const char *b_breach(const octet_plan *p, const void *b, int64_t ldb)
 {
     const octet_gemm_desc *d = &p->desc;
     const int64_t lines = d->trans_b ? d->n : d->k, width = d->trans_b ? d->k : d->n;
@@ -61,6 +60,11 @@ static const char *b_breach(const octet_plan *p, const void *b, int64_t ldb)
     if (!mul_ok(lines, ldb, &span) || span > INT64_MAX / 8) return "the size of B overflows";
     if (!b && lines && width) return "b is NULL";
     return NULL;
+}
+
+view b_lines(const octet_plan *p, const void *b, int64_t ldb)
+{
+    return (view){ b, p->desc.trans_b ? ldb : 1, p->desc.trans_b ? 1 : ldb, NULL, NULL };
 }
 
 static octet_status quant_ok(const char *who, const octet_quant *given, int64_t n, octet_quant *q)
@@ -125,7 +129,7 @@ static octet_status pack_checked(const char *who, const octet_plan *p, const voi
     if (!p || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, p ? "out" : "plan");
     const char *broken = b_breach(p, b, ldb);
     if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);
-    const view lines = { b, p->desc.trans_b ? ldb : 1, p->desc.trans_b ? 1 : ldb, NULL, NULL };
+    const view lines = b_lines(p, b, ldb);
     const source s = { .type = OCTET_S8, .count = 1, .views = &lines };
     return pack(who, p, &s, qb, memory, bytes, out);
 }

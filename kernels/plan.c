@@ -3,7 +3,6 @@
  * octet_gemm_desc, picks the generated or the portable kernels, the block sizes, and which kernels a
  * packed B can reach; octet_explain tells.
  */
-#include <pthread.h>
 #include <stdio.h>
 
 #include "code.h"
@@ -205,7 +204,7 @@ const char *octet_explain(const octet_plan *p, const octet_packed *packed)
         for (int64_t i = 0; i < panels_of(b->n); i++) count[blob_info(b, i).dot[0]]++;
         for (int dot = DOT_W; dot < DOT_COUNT; dot++)
             if (count[dot])
-                at += snprintf(text + at, sizeof text - (size_t)at, " %s %.0f%%", families[dot].name + 5, 100.0 * (double)count[dot] / (double)panels_of(b->n));
+                at += snprintf(text + at, sizeof text - (size_t)at, " %s %.0f%%", dot_name(dot) + 5, 100.0 * (double)count[dot] / (double)panels_of(b->n));
         if (b->residual_quads)
             at += snprintf(text + at, sizeof text - (size_t)at, " residual %.1f%%",
                            100.0 * 4 * b->residual_quads / ((double)b->k * (double)panels_of(b->n)));

@@ -115,13 +115,29 @@ Test(gemm, every_family_is_reached_and_exact_at_its_limit)
             weights_for((dot_kind)dot, &r, s.b, s.n * s.k);
             simple_plan(&s, NULL);
             if (dot >= DOT_T1) /* the proof must have found it */
-                cr_assert_geq(blob_info(s.packed->blob, 0).dot[0], dot, "%s not chosen", families[dot].name);
+                cr_assert_geq(blob_info(s.packed->blob, 0).dot[0], dot, "%s not chosen", dot_name(dot));
             /* A against B: 255 where column j is positive and 0 elsewhere, and the reverse */
             for (int64_t i = 0; i < m; i++)
                 for (int64_t p = 0; p < s.k; p++) s.a[i * s.k + p] = (s.b[p * s.n + i % s.n] > 0) == (i & 1) ? 255 : 0;
-            cr_assert(simple_equal(&s), "%s: m = %lld", families[dot].name, (long long)m);
+            cr_assert(simple_equal(&s), "%s: m = %lld", dot_name(dot), (long long)m);
             simple_free(&s);
         }
+}
+
+/* What a one-call product does where there is no room for its kernels. */
+Test(gemm, an_operand_without_kernels_is_computed_portably)
+{
+    rng r = { 77 };
+    for (int64_t m = 1; m <= 12; m++) {
+        simple s;
+        simple_new(&s, m, 5 + m, 30 + 7 * m);
+        for (int64_t i = 0; i < s.m * s.k; i++) s.a[i] = (uint8_t)rng_next(&r);
+        for (int64_t i = 0; i < s.n * s.k; i++) s.b[i] = (int8_t)(m & 1 ? rng_next(&r) : (uint32_t)rng_below(&r, 20));
+        simple_plan(&s, NULL);
+        s.packed->portable = true;
+        cr_assert(simple_equal(&s), "m = %lld", (long long)m);
+        simple_free(&s);
+    }
 }
 
 Test(gemm, saturating_pairs_are_exact)

@@ -68,6 +68,7 @@ struct octet_packed {
     size_t            memory_bytes;
     unsigned          dots[2]; /* which dots the panels ask for, by level of A: bits 1 << dot_kind */
     bool              places;  /* A may be read where it lies                                      */
+    bool              portable; /* though the plan has kernels, this operand's were not to be had  */
 };
 
 /* With blocks given; octet_plan_gemm is this with zeros. */

@@ -2,14 +2,14 @@
 #include "family.h"
 
 const family families[DOT_COUNT] = {
-    /*              name       dot        needs     form     place  mr min  rate */
-    [DOT_PLAIN] = { "plain",   DOT_PLAIN, 0,        A_QUADS, false, 8, 1, 0.5f },
-    [DOT_W]     = { "avx2-w",  DOT_W,     CPU_AVX2, A_WIDE,  false, 6, 1, 24.5f },
-    [DOT_WS]    = { "avx2-ws", DOT_WS,    CPU_AVX2, A_WIDE,  false, 6, 4, 26.0f },
-    [DOT_S]     = { "avx2-s",  DOT_S,     CPU_AVX2, A_SPLIT, false, 1, 1, 20.5f },
-    [DOT_T1]    = { "avx2-t1", DOT_T1,    CPU_AVX2, A_QUADS, true,  8, 1, 31.5f },
-    [DOT_T2]    = { "avx2-t2", DOT_T2,    CPU_AVX2, A_QUADS, true,  8, 1, 38.7f },
-    [DOT_T4]    = { "avx2-t4", DOT_T4,    CPU_AVX2, A_QUADS, true,  8, 1, 42.4f },
+    /*              dot        needs     form     place  mr min  rate */
+    [DOT_PLAIN] = { DOT_PLAIN, 0,        A_QUADS, false, 8, 1, 0.5f },
+    [DOT_W]     = { DOT_W,     CPU_AVX2, A_WIDE,  false, 6, 1, 24.5f },
+    [DOT_WS]    = { DOT_WS,    CPU_AVX2, A_WIDE,  false, 6, 4, 26.0f },
+    [DOT_S]     = { DOT_S,     CPU_AVX2, A_SPLIT, false, 1, 1, 20.5f },
+    [DOT_T1]    = { DOT_T1,    CPU_AVX2, A_QUADS, true,  8, 1, 31.5f },
+    [DOT_T2]    = { DOT_T2,    CPU_AVX2, A_QUADS, true,  8, 1, 38.7f },
+    [DOT_T4]    = { DOT_T4,    CPU_AVX2, A_QUADS, true,  8, 1, 42.4f },
 };
 
 const char *family_refuses(const family *f, unsigned cpu)

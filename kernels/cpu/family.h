@@ -6,8 +6,7 @@
 #include "gen.h"
 
 typedef struct family {
-    const char *name;
-    dot_kind    dot;
+    dot_kind    dot;    /* and by dot_name() its name                         */
     unsigned    needs;  /* CPU_* bits, all of them                            */
     a_form      form;   /* the packed form of A it reads                      */
     bool        place;  /* can read A where it lies, too                      */

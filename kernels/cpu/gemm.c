@@ -315,8 +315,7 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
 /* Is A better read where it lies? */
 static bool may_place(const gemm_problem *g, int64_t rows, int64_t panels)
 {
-    const octet_plan *plan = g->plan;
-    return plan->cpu && (rows <= PLACE_ROWS || panels <= PLACE_PANELS) && g->a.flip == 0 && source_is_plain(&g->a)
+    return g->plan->cpu && !g->b->portable && (rows <= PLACE_ROWS || panels <= PLACE_PANELS) && g->a.flip == 0 && source_is_plain(&g->a)
         && g->a.views[0].k_stride == 1 && g->b->places;
 }
 
@@ -338,7 +337,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.blocks = t.k <= t.kc ? 1 : ceil_div(t.k, t.kc);
     t.span_count = span_count(b->k, b->kc);
     t.spans = b->residual_quads ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
-    t.plain = !plan->cpu;
+    t.plain = !plan->cpu || g->b->portable;
     t.elem = plan->c->bytes;
     t.wide_source = g->a.weights != NULL;
     t.gathered = !source_is_plain(&g->a);

@@ -53,7 +53,10 @@ static inline int set_index(int dot, bool place, bool last_panel, int rows)
 
 /* The spec of a tile of this plan. */
 kernel_spec plan_spec(const octet_plan *, bool zero_b, int dot, bool place, int cols, int rows);
-/* packed->dots, from the blob. */
+/* Why b, ldb cannot be this plan's B, or NULL; and B's columns as lines. */
+const char *b_breach(const octet_plan *, const void *b, int64_t ldb);
+view        b_lines(const octet_plan *, const void *b, int64_t ldb);
+/* packed->dots and places, from the blob. */
 void packed_dots(octet_packed *);
 /* A product of any sources and destinations; checks nothing. For tests, and what is built on views. */
 octet_status pack_source(const octet_plan *, const source *b, const octet_quant *, octet_packed **out);

@@ -8,9 +8,9 @@
  *     amax 255: P, Q <= 128        amax 127: P, Q <= 258
  *
  * Where few lanes break the bound, the excess is taken out of a weight and kept in a residual, which
- * the kernel adds with 16-bit multiplications: always exact, worth it when sparse. Which weight of a
- * lane gives way is chosen so that columns share a k, since a residual step costs as much for one
- * column as for eight. Of all choices the cheapest by predicted cycles is taken.
+ * the kernel multiplies as further quads: always exact, worth it when sparse. Which weight of a lane
+ * gives way is chosen so that columns share a k, since a value of k costs as much for one column as
+ * for eight. Of all choices the cheapest by predicted cycles is taken.
  */
 #include "pack.h"
 
@@ -29,17 +29,24 @@ static float residual_cycles(int entries, dot_kind dot)
 
 static int limit_of(int amax) { return 32767 / amax; }
 
-/* P and Q of the 16-bit lanes of `quads` quads starting at `b`: lane 2 j + h is column j, values 2 h, 2 h + 1. */
-static void lane_sums(const int8_t *b, int cols, int quads, int16_t p[2 * NR], int16_t q[2 * NR])
+/* The larger of P and Q of each 16-bit lane of `quads` quads starting at `b`: lane 2 j + h is column j,
+ * values 2 h, 2 h + 1. */
+static void lane_peaks(const int8_t *b, int cols, int quads, int peak[2 * NR])
 {
-    memset(p, 0, 2 * NR * sizeof *p);
-    memset(q, 0, 2 * NR * sizeof *q);
+    int p[2 * NR] = { 0 }, q[2 * NR] = { 0 };
     for (int t = 0; t < quads; t++)
         for (int i = 0; i < 4 * cols; i++) {
             const int v = b[4 * cols * t + i];
-            p[i / 2] = (int16_t)(p[i / 2] + (v > 0 ? v : 0));
-            q[i / 2] = (int16_t)(q[i / 2] - (v < 0 ? v : 0));
+            p[i / 2] += v > 0 ? v : 0;
+            q[i / 2] -= v < 0 ? v : 0;
         }
+    for (int l = 0; l < 2 * cols; l++) peak[l] = p[l] > q[l] ? p[l] : q[l];
+}
+
+static int largest(const int *x, int n, int least)
+{
+    for (int i = 0; i < n; i++) least = x[i] > least ? x[i] : least;
+    return least;
 }
 
 #if OCTET_X86
@@ -74,9 +81,7 @@ static int64_t peaks_avx2(const int8_t *b, int64_t quads, int peak[T_KINDS])
     }
     return t;
 }
-#endif
 
-#if OCTET_X86
 /* broken_lanes of a whole panel's group. */
 __attribute__((target("avx2")))
 static unsigned broken_avx2(const int8_t *b, int t, int limit)
@@ -110,25 +115,19 @@ void panel_peaks(const int8_t *panel, int cols, int64_t k, int peak[T_KINDS])
 #if OCTET_X86
     if (cols == NR && (cpu_features() & CPU_AVX2)) from = peaks_avx2(panel, quads, peak);
 #endif
-    int16_t p[2 * NR], q[2 * NR];
+    int lanes[2 * NR];
     for (int i = 0; i < T_KINDS; i++) { /* kernels group quads as whole groups, and leave the rest single */
         const int t = 1 << i;
         for (int64_t g = from; g + t <= quads; g += t) {
-            lane_sums(panel + 4 * cols * g, cols, t, p, q);
-            for (int l = 0; l < 2 * cols; l++) {
-                const int m = p[l] > q[l] ? p[l] : q[l];
-                peak[i] = m > peak[i] ? m : peak[i];
-            }
+            lane_peaks(panel + 4 * cols * g, cols, t, lanes);
+            peak[i] = largest(lanes, 2 * cols, peak[i]);
         }
     }
     if (k % 4) {
         int8_t quad[4 * NR];
         tail_as_quad(panel + 4 * cols * quads, cols, (int)(k % 4), quad);
-        lane_sums(quad, cols, 1, p, q);
-        for (int l = 0; l < 2 * cols; l++) {
-            const int m = p[l] > q[l] ? p[l] : q[l];
-            peak[0] = m > peak[0] ? m : peak[0];
-        }
+        lane_peaks(quad, cols, 1, lanes);
+        peak[0] = largest(lanes, 2 * cols, peak[0]);
     }
     /* what is left over runs one quad at a time, so T1's bound goes for every T */
     for (int i = 1; i < T_KINDS; i++) peak[i] = peak[i] > peak[0] ? peak[i] : peak[0];
@@ -222,10 +221,10 @@ static unsigned broken_lanes(const work *w, int64_t quad, int t, int limit)
 #if OCTET_X86
     if (w->cols == NR && (cpu_features() & CPU_AVX2)) return broken_avx2(b, t, limit);
 #endif
-    int16_t p[2 * NR], q[2 * NR];
+    int lanes[2 * NR];
     unsigned broken = 0;
-    lane_sums(b, w->cols, t, p, q);
-    for (int l = 0; l < 2 * w->cols; l++) broken |= (unsigned)(p[l] > limit || q[l] > limit) << l;
+    lane_peaks(b, w->cols, t, lanes);
+    for (int l = 0; l < 2 * w->cols; l++) broken |= (unsigned)(lanes[l] > limit) << l;
     return broken;
 }
 
@@ -324,16 +323,14 @@ static void append(residual *rest, residual_span *spans, const taken *list, int 
  * broken lane needs one for every 127 of its worst column's excess. */
 static int64_t least_entries(const work *w, int t, int limit, int64_t stop)
 {
-    int16_t p[2 * NR], q[2 * NR];
+    int lanes[2 * NR];
     int64_t entries = 0;
     for (int64_t g = 0; 4 * (g + t) <= w->k && entries <= stop; g += t) {
         if (!broken_lanes(w, g, t, limit)) continue;
         int worst[2] = { 0, 0 };
-        lane_sums(w->panel + 4 * w->cols * g, w->cols, t, p, q);
-        for (int l = 0; l < 2 * w->cols; l++) {
-            const int e = (p[l] > q[l] ? p[l] : q[l]) - limit;
-            worst[l & 1] = e > worst[l & 1] ? e : worst[l & 1];
-        }
+        lane_peaks(w->panel + 4 * w->cols * g, w->cols, t, lanes);
+        for (int l = 0; l < 2 * w->cols; l++)
+            if (lanes[l] - limit > worst[l & 1]) worst[l & 1] = lanes[l] - limit;
         entries += ceil_div(worst[0], 127) + ceil_div(worst[1], 127);
     }
     return entries;

@@ -204,11 +204,8 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VPSRLD: EACH(len / 4) r.d[j] = imm > 31 ? 0 : a.d[j] >> imm; break;
     case ZYDIS_MNEMONIC_VPSLLD: EACH(len / 4) r.d[j] = imm > 31 ? 0 : a.d[j] << imm; break;
     case ZYDIS_MNEMONIC_VPMOVSXBW: EACH(len / 2) r.sw[j] = a.sb[j]; break;
-    case ZYDIS_MNEMONIC_VPMOVZXBW: EACH(len / 2) r.w[j] = a.b[j]; break;
     case ZYDIS_MNEMONIC_VPMOVZXBD: EACH(len / 4) r.d[j] = a.b[j]; break;
     case ZYDIS_MNEMONIC_VPMOVZXWD: EACH(len / 4) r.d[j] = a.w[j]; break;
-    case ZYDIS_MNEMONIC_VPBROADCASTB: EACH(len) r.b[j] = a.b[0]; break;
-    case ZYDIS_MNEMONIC_VPBROADCASTW: EACH(len / 2) r.w[j] = a.w[0]; break;
     case ZYDIS_MNEMONIC_VBROADCASTSS:
     case ZYDIS_MNEMONIC_VPBROADCASTD: EACH(len / 4) r.d[j] = a.d[0]; break;
     case ZYDIS_MNEMONIC_VPBROADCASTQ: EACH(len / 8) r.q[j] = a.q[0]; break;
@@ -255,7 +252,6 @@ static bool step(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_SUB: m->cf = get(m, in, 0) < get(m, in, 1); v = get(m, in, 0) - get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_CMP: m->cf = get(m, in, 0) < get(m, in, 1); FLAGS(get(m, in, 0) - get(m, in, 1)); break;
     case ZYDIS_MNEMONIC_TEST: m->cf = false; FLAGS(get(m, in, 0) & get(m, in, 1)); break;
-    case ZYDIS_MNEMONIC_AND: v = get(m, in, 0) & get(m, in, 1); m->cf = false; FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_OR: v = get(m, in, 0) | get(m, in, 1); m->cf = false; FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_SHL: v = get(m, in, 0) << get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_SHR: v = get(m, in, 0) >> get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
