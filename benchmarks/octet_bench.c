@@ -236,9 +236,9 @@ static double percent_of_peak(const ours *x, const problem *p, double macs_per_s
     double seconds = 0;
     int64_t count[DOT_COUNT] = { 0 };
     if (!x->plan->cpu || p->n == 0) return 0;
-    for (int64_t j = 0; j < panels_of(b->n); j++) count[blob_info(b, j).dot[0]]++;
+    for (int64_t j = 0; j < blob_panels(b); j++) count[blob_info(b, j).dot[0]]++;
     for (int dot = DOT_W; dot < DOT_COUNT; dot++)
-        if (count[dot]) seconds += (double)count[dot] / (double)panels_of(b->n) / limit_rate(dot, 0.01);
+        if (count[dot]) seconds += (double)count[dot] / (double)blob_panels(b) / limit_rate(dot, 0.01);
     return seconds > 0 ? 100 * macs_per_s * seconds / threads : 0;
 }
 
@@ -411,7 +411,7 @@ static void pack_run_once(void *x) /* what a one-call product must do at least: 
     pack_run *r = x;
     octet_quant q = OCTET_QUANT;
     size_t used;
-    pack_b(&r->b, r->p->n, r->p->k, r->o.plan->blocks.kc, &q, false, r->o.plan->cpu, r->memory, &used);
+    pack_b(&r->b, &r->o.plan->b, r->o.plan->blocks.kc, &q, false, r->o.plan->cpu, r->memory, &used);
     packed_dots(&r->handle);
     r->o.args.b = &r->handle;
     if (octet_run(r->o.plan, &r->o.args)) exit(1);

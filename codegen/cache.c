@@ -13,15 +13,16 @@
 #include "cache.h"
 #include "code.h"
 
-enum { ENTRIES = 8192, BUCKETS = 4096, CHAIN_MAX = 64, CODE_MAX = 16384 };
+enum { ENTRIES = 8192, BUCKETS = 4096, CHAIN_MAX = 64, CODE_MAX = 32768 };
 enum { EMPTY, BUSY, READY };
 
-/* A spec as two words, which a reader may load while an entry is recycled. */
-typedef struct key { uint64_t w[2]; } key;
-_Static_assert(sizeof(kernel_spec) == sizeof(key), "a spec is hashed and compared as two words");
+/* A spec as words, which a reader may load while an entry is recycled. */
+enum { WORDS = sizeof(kernel_spec) / 8 };
+typedef struct key { uint64_t w[WORDS]; } key;
+_Static_assert(sizeof(kernel_spec) == sizeof(key), "a spec is hashed and compared as words");
 
 struct kernel {
-    _Atomic uint64_t key[2];
+    _Atomic uint64_t key[WORDS];
     atomic_int  refs;  /* -1: nobody may take it */
     atomic_int  state;
     atomic_int  next;  /* entry number + 1; 0 ends the chain */
@@ -53,19 +54,24 @@ static key key_of(const kernel_spec *s)
 
 static unsigned hash(key k)
 {
-    const uint64_t h = (k.w[0] ^ (k.w[1] << 29 | k.w[1] >> 35)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = 0;
+    for (int i = 0; i < WORDS; i++) h = ((h << 29 | h >> 35) ^ k.w[i]) * UINT64_C(0x9e3779b97f4a7c15);
     return (unsigned)(h >> 52) % BUCKETS;
 }
 
 static key held_key(const kernel *e)
 {
-    return (key){ { atomic_load_explicit(&e->key[0], memory_order_relaxed), atomic_load_explicit(&e->key[1], memory_order_relaxed) } };
+    key k;
+    for (int i = 0; i < WORDS; i++) k.w[i] = atomic_load_explicit(&e->key[i], memory_order_relaxed);
+    return k;
 }
 
 static bool same(const kernel *e, key k)
 {
     const key held = held_key(e);
-    return held.w[0] == k.w[0] && held.w[1] == k.w[1];
+    uint64_t differs = 0;
+    for (int i = 0; i < WORDS; i++) differs |= held.w[i] ^ k.w[i];
+    return !differs;
 }
 
 /* Without the lock: an entry of this spec with a reference taken, or NULL. */
@@ -136,8 +142,7 @@ static kernel *new_entry(key s)
     if (number) cache.free_list = atomic_load(&cache.entry[number - 1].next);
     else number = ++cache.entries;
     kernel *k = &cache.entry[number - 1];
-    atomic_store_explicit(&k->key[0], s.w[0], memory_order_relaxed);
-    atomic_store_explicit(&k->key[1], s.w[1], memory_order_relaxed);
+    for (int i = 0; i < WORDS; i++) atomic_store_explicit(&k->key[i], s.w[i], memory_order_relaxed);
     atomic_store(&k->refs, -1);
     atomic_store(&k->state, BUSY);
     atomic_int *head = &cache.bucket[hash(s)];

@@ -1,14 +1,14 @@
 /*
- * From sums to C, in registers: zero points, bias, scale, accumulate, clamp, convert, store. The
- * order of operations is quant/requant.h's. Row i's sums are in ymm i; 8 to 15 are free; stores
- * write exactly `cols` values.
+ * From sums to C, in registers: zero points, bias, scale, the chain (gen_chain.c), accumulate, clamp,
+ * convert, store. The order of operations is quant/requant.h's. Stores write exactly the columns
+ * there are. Integer sums are in ymm 0 .. 7 and use 8 to 15; once they are f32, every tile has 12 to 15.
  */
 #include "gen_parts.h"
 
-enum { C_AT = RCX, LDC = R8, PTR = R9, V0 = 8, V1, V2, V3, COL0, COL1, COL2, COL3 };
+enum { C_AT = RCX, LDC = R8, V0 = 8, V1, V2, V3, COL0, COL1, COL2, COL3 };
 
 /* Loads or stores the lowest `bytes` (1 .. 32) of register x, touching no byte more. */
-static void load_exact(assembler *as, int x, x86_mem m, int bytes)
+void load_exact(assembler *as, int x, x86_mem m, int bytes)
 {
     if (bytes == 32) { rm(as, VMOVDQU, x, m); return; }
     if (bytes > 16) { /* upper part to the low lane, across, then the lower part in */
@@ -52,8 +52,7 @@ static void store_xmm(assembler *as, int x, int from, x86_mem m, int bytes)
         }
 }
 
-/* Clobbers x where more than 16 but fewer than 32 bytes go. */
-static void store_exact(assembler *as, int x, x86_mem m, int bytes)
+void store_exact(assembler *as, int x, x86_mem m, int bytes)
 {
     if (bytes == 32) { rm(as, VMOVDQU_ST, x, m); return; }
     if (bytes <= 16) { store_xmm(as, x, 0, m, bytes); return; }
@@ -122,6 +121,24 @@ static void rescale_rows(assembler *as, const kernel_spec *s)
     }
 }
 
+/* Floating: sums * scale_b + bias, a vector of columns at a time. */
+static void scale_and_bias(assembler *as, const kernel_spec *s)
+{
+    const tile_regs t = tile_of(s);
+    if (s->scale_b && !s->group) {
+        op_mem(as, MOV, 0, PTR, 0, ARG(scale_b), 0);
+        for (int v = 0; v < t.vecs; v++)
+            for (int i = 0; i < t.rows; i++) rrm(as, VMULPS, reg_of(t, i, v), reg_of(t, i, v), at(PTR, 32 * v));
+    }
+    if (s->bias == BIAS_F32) {
+        op_mem(as, MOV, 0, PTR, 0, ARG(bias), 0);
+        for (int v = 0; v < t.vecs; v++) {
+            load_exact(as, T0, at(PTR, 32 * v), 4 * vec_cols(s, v, false));
+            for (int i = 0; i < t.rows; i++) rrr(as, VADDPS, reg_of(t, i, v), reg_of(t, i, v), T0);
+        }
+    }
+}
+
 static void next_row(assembler *as) { op_reg(as, ADD, 0, C_AT, 0, LDC, 0); }
 
 static void finish_s32(assembler *as, const kernel_spec *s)
@@ -160,30 +177,34 @@ static void to_bf16(assembler *as, int x, int m, int t)
     op_reg(as, VPERMQ, YMM, x, 0, x, 0x08);
 }
 
-static void finish_float(assembler *as, const kernel_spec *s)
+static void finish_float(assembler *as, const kernel_spec *s, tile_regs t)
 {
     const int bytes = s->c == OCTET_F32 ? 4 : 2;
     if (s->clamp) {
-        rm(as, VMOVDQU, COL2, ARG(lo));
-        rm(as, VMOVDQU, COL3, ARG(hi));
+        rm(as, VMOVDQU, T2, ARG(lo));
+        rm(as, VMOVDQU, T3, ARG(hi));
     }
-    for (int i = 0; i < s->rows; i++) {
-        if (s->accumulate) {
-            load_exact(as, V1, at(C_AT, 0), bytes * s->cols);
-            if (s->c == OCTET_F16) rr(as, VCVTPH2PS, V1, V1);
-            if (s->c == OCTET_BF16) {
-                rr(as, VPMOVZXWD, V1, V1);
-                op_reg(as, VPSLLD, YMM, V1, 0, V1, 16);
+    for (int i = 0; i < t.rows; i++) {
+        for (int v = 0; v < t.vecs; v++) {
+            const int x = reg_of(t, i, v), size = bytes * vec_cols(s, v, true);
+            const x86_mem c = at(C_AT, 8 * bytes * v);
+            if (s->accumulate) {
+                load_exact(as, T0, c, size);
+                if (s->c == OCTET_F16) rr(as, VCVTPH2PS, T0, T0);
+                if (s->c == OCTET_BF16) {
+                    rr(as, VPMOVZXWD, T0, T0);
+                    op_reg(as, VPSLLD, YMM, T0, 0, T0, 16);
+                }
+                rrr(as, VADDPS, x, x, T0);
             }
-            rrr(as, VADDPS, i, i, V1);
+            if (s->clamp) { /* the bound first: NaN in the second operand stays */
+                rrr(as, VMAXPS, x, T2, x);
+                rrr(as, VMINPS, x, T3, x);
+            }
+            if (s->c == OCTET_F16) op_reg(as, VCVTPS2PH, YMM, x, 0, x, 0);
+            if (s->c == OCTET_BF16) to_bf16(as, x, T0, T1);
+            store_exact(as, x, c, size);
         }
-        if (s->clamp) { /* the bound first: NaN in the second operand stays */
-            rrr(as, VMAXPS, i, COL2, i);
-            rrr(as, VMINPS, i, COL3, i);
-        }
-        if (s->c == OCTET_F16) op_reg(as, VCVTPS2PH, YMM, i, 0, i, 0);
-        if (s->c == OCTET_BF16) to_bf16(as, i, V1, V2);
-        store_exact(as, i, at(C_AT, 0), bytes * s->cols);
         next_row(as);
     }
 }
@@ -213,7 +234,7 @@ static void finish_bytes(assembler *as, const kernel_spec *s)
         op_reg(as, VPUNPCKLDQ, XMM, V2, V0, V1, 0);   /* rows 0, 1 */
         op_reg(as, VPUNPCKHDQ, XMM, V3, V0, V1, 0);   /* rows 2, 3 */
         for (int r = 0; r < n; r++) {
-            store_xmm(as, r < 2 ? V2 : V3, 8 * (r & 1), at(C_AT, 0), s->cols);
+            store_xmm(as, r < 2 ? V2 : V3, 8 * (r & 1), at(C_AT, 0), vec_cols(s, 0, true));
             next_row(as);
         }
     }
@@ -221,11 +242,16 @@ static void finish_bytes(assembler *as, const kernel_spec *s)
 
 void gen_epilogue(assembler *as, const kernel_spec *s)
 {
-    zero_points(as, s);
+    if (dot_is_float(s->dot)) {
+        scale_and_bias(as, s);
+    } else {
+        zero_points(as, s);
+        if (s->c != OCTET_S32) rescale_rows(as, s);
+    }
+    const tile_regs t = gen_chain(as, s);
     op_mem(as, MOV, 0, C_AT, 0, ARG(c), 0);
     op_mem(as, MOV, 0, LDC, 0, ARG(ldc), 0);
-    if (s->c != OCTET_S32) rescale_rows(as, s);
     if (s->c == OCTET_S32) finish_s32(as, s);
     else if (s->c == OCTET_U8 || s->c == OCTET_S8) finish_bytes(as, s);
-    else finish_float(as, s);
+    else finish_float(as, s, t);
 }

@@ -24,7 +24,28 @@ void gen_dot_tail(assembler *, const kernel_spec *);  /* the last k_tail values 
 void gen_dot_residual(assembler *, const kernel_spec *); /* packed A only                            */
 void gen_dot_reduce(assembler *, const kernel_spec *); /* afterwards row i is whole in ymm i          */
 
-/* gen_epilogue.c: sums in ymm 0 .. rows-1 become C; leaves RCX at the row below. */
+/* gen_float.c: the whole of a floating tile's sums; raw_in and groups included. */
+void gen_float(assembler *, const kernel_spec *);
+
+/* A tile's values: row i, vector v (columns 8v ..) in ymm i * stride + v * step. */
+typedef struct tile_regs { int rows, vecs, stride, step; } tile_regs;
+tile_regs tile_of(const kernel_spec *);
+static inline int reg_of(tile_regs t, int i, int v) { return i * t.stride + v * t.step; }
+/* Columns of vector v, 1 .. 8; of C if `out`, which a gate makes half as many. */
+int vec_cols(const kernel_spec *, int v, bool out);
+
+/* What every step after the sums may use; the constants' address is in R_TMP only where a step says so. */
+enum { T0 = 12, T1, T2, T3, PTR = R9 };
+
+/* gen_epilogue.c: sums become C; leaves RCX at the row below. */
 void gen_epilogue(assembler *, const kernel_spec *);
+/* Loads or stores the lowest `bytes` (1 .. 32) of a register, touching no byte more; may clobber x. */
+void load_exact(assembler *, int x, x86_mem, int bytes);
+void store_exact(assembler *, int x, x86_mem, int bytes);
+
+/* gen_chain.c: the chain on the tile's values, the gate's halving included; moves on to the next tile. */
+tile_regs gen_chain(assembler *, const kernel_spec *);
+void gen_chain_down(assembler *, const kernel_spec *);
+void gen_chain_across(assembler *, const kernel_spec *);
 
 #endif

@@ -41,8 +41,10 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPSRLW,      "vpsrlw",      ENC_VEX, MAP_0F,   PP_66, 0, 0x71, FORM_VMI, MEM_FULL, 2) \
     X(VPSRLD,      "vpsrld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 2) \
     X(VPSLLD,      "vpslld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 6) \
+    X(VPSRAD,      "vpsrad",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 4) \
     /* widening, shuffling, packing */ \
     X(VPMOVSXBW,   "vpmovsxbw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x20, FORM_RM,  MEM_HALF, 0) \
+    X(VPMOVSXBD,   "vpmovsxbd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x21, FORM_RM,  MEM_QUARTER, 0) \
     X(VPMOVZXBD,   "vpmovzxbd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x31, FORM_RM,  MEM_QUARTER, 0) \
     X(VPMOVZXWD,   "vpmovzxwd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x33, FORM_RM,  MEM_HALF, 0) \
     X(VPSHUFB,     "vpshufb",     ENC_VEX, MAP_0F38, PP_66, 0, 0x00, FORM_RVM, MEM_FULL, 0) \
@@ -77,6 +79,12 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VCVTPS2DQ,   "vcvtps2dq",   ENC_VEX, MAP_0F,   PP_66, 0, 0x5b, FORM_RM,  MEM_FULL, 0) \
     X(VMULPS,      "vmulps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x59, FORM_RVM, MEM_FULL, 0) \
     X(VADDPS,      "vaddps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x58, FORM_RVM, MEM_FULL, 0) \
+    X(VSUBPS,      "vsubps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5c, FORM_RVM, MEM_FULL, 0) \
+    X(VDIVPS,      "vdivps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5e, FORM_RVM, MEM_FULL, 0) \
+    X(VROUNDPS,    "vroundps",    ENC_VEX, MAP_0F3A, PP_66, 0, 0x08, FORM_RMI, MEM_FULL, 0) \
+    X(VFMADD213PS, "vfmadd213ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xa8, FORM_RVM, MEM_FULL, 0) \
+    X(VFMADD231PS, "vfmadd231ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xb8, FORM_RVM, MEM_FULL, 0) \
+    X(VFNMADD213PS,"vfnmadd213ps",ENC_VEX, MAP_0F38, PP_66, 0, 0xac, FORM_RVM, MEM_FULL, 0) \
     X(VMAXPS,      "vmaxps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5f, FORM_RVM, MEM_FULL, 0) \
     X(VMINPS,      "vminps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5d, FORM_RVM, MEM_FULL, 0) \
     X(VCMPPS,      "vcmpps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0xc2, FORM_RVMI, MEM_FULL, 0) \
@@ -96,6 +104,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(LEA,         "lea",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x8d, FORM_RM, MEM_E8, 0) \
     X(ADD,         "add",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x03, FORM_RM, MEM_E8, 0) \
     X(SUB,         "sub",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x2b, FORM_RM, MEM_E8, 0) \
+    X(CMP,         "cmp",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x3b, FORM_RM, MEM_E8, 0) \
     X(OR,          "or",          ENC_GPR, MAP_NONE, PP_NONE, 1, 0x0b, FORM_RM, MEM_E8, 0) \
     X(TEST,        "test",        ENC_GPR, MAP_NONE, PP_NONE, 1, 0x85, FORM_MR, MEM_E8, 0) \
     X(MOVZX8,      "movzx",       ENC_GPR, MAP_0F,   PP_NONE, 0, 0xb6, FORM_RM, MEM_E1, 0) \

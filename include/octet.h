@@ -1,14 +1,20 @@
 /*
  * octet: exact quantized matrix products, generated for each shape at run time.
  *
- * C[m,n] = epilogue( (A[m,k] - zero_a) (B[k,n] - zero_b) )     A: u8, s8 or f32   B: s8
+ * C[m,n] = epilogue( A[m,k] B[k,n] )
+ *
+ *   integer      A: u8, s8, or a floating type quantized on the way in    B: s8
+ *   floating     A: f32, f16, bf16                                        B: f32, f16, bf16
+ *   weight-only  A: f32, f16, bf16                                        B: s8, s4, u4
  *
  * Three ways in, from the quickest to write to the quickest to run:
  *
- *   1. octet_gemm_u8s8s32() and its sisters: one call, like cblas. B is packed on every call.
+ *   1. octet_gemm_u8s8s32(), octet_gemm_f32() and their sisters: one call, like cblas. B is packed on every call.
  *   2. octet_plan_gemm(), octet_pack(), octet_run(): decide once, pack the constant B once,
  *      run often. A run allocates nothing, generates nothing, and any m may be run.
  *   3. octet_warm(), octet_cache_*(): look after the cache of generated kernels.
+ *
+ * octet_run_batch() and octet_run_group() run many products in one call.
  *
  * Rules that hold for every function here
  *
@@ -18,6 +24,9 @@
  *               for k <= 65,793 with u8 x s8 (255 * 128 * k) and k <= 33,025 with zero points on
  *               both sides (255 * 255 * k). Past that the defined result is the wrapped one; a plan made with
  *               OCTET_REFUSE_OVERFLOW is refused instead.
+ *   Same bits   Floating point products are one chain of fused multiply-adds for each element of C, k
+ *               rising from 0, on every instruction set: a result does not depend on m, the number of
+ *               threads, batching, or whether generated or portable kernels ran. See octet_run.
  *   Failures    A function that can fail returns an octet_status, and octet_why() then tells the
  *               calling thread in one sentence what was wrong. Outputs are untouched unless the
  *               status is OCTET_OK. Nothing prints, aborts, exits, or sets errno.
@@ -67,7 +76,11 @@ typedef enum octet_dtype {
     OCTET_S32,
     OCTET_F32,
     OCTET_F16,    /* IEEE binary16            */
-    OCTET_BF16    /* the upper half of an f32 */
+    OCTET_BF16,   /* the upper half of an f32 */
+    OCTET_S4,     /* -8 .. 7; two values a byte, the low four bits first */
+    OCTET_U4,     /* 0 .. 15; the same        */
+    OCTET_E4M3,   /* fp8 of OCP: 4 exponent bits, no infinity, largest 448      */
+    OCTET_E5M2    /* fp8 of OCP: 5 exponent bits, infinities, largest 57344     */
 } octet_dtype;
 
 typedef struct octet_ctx    octet_ctx;    /* allocator, threads, workspaces          */
@@ -121,10 +134,14 @@ OCTET_API void octet_ctx_free(octet_ctx *);
 
 enum { /* octet_gemm_desc.flags */
     OCTET_ACCUMULATE      = 1 << 0, /* add to what C holds; C must be s32, f32, f16 or bf16        */
-    OCTET_RELU            = 1 << 1, /* max(., 0)                                                   */
-    OCTET_CLIP            = 1 << 2, /* min(max(., args.clip_lo), args.clip_hi)                     */
+    OCTET_RELU            = 1 << 1, /* max(., 0), after the chain and what C holds                 */
+    OCTET_CLIP            = 1 << 2, /* min(max(., args.clip_lo), args.clip_hi), last               */
     OCTET_NO_FALLBACK     = 1 << 3, /* OCTET_EUNSUPPORTED rather than the slow portable kernels    */
-    OCTET_REFUSE_OVERFLOW = 1 << 4  /* OCTET_EUNSUPPORTED if k > 33,025: a sum might wrap          */
+    OCTET_REFUSE_OVERFLOW = 1 << 4, /* OCTET_EUNSUPPORTED if k > 33,025: a sum might wrap          */
+    OCTET_DYNAMIC         = 1 << 5, /* A's scale and zero point are found in the call, from the
+                                       range of each row or of all of A, as scale_a says           */
+    OCTET_REDUCED         = 1 << 6  /* with OCTET_DYNAMIC: 7 bits, 0 .. 127 or -63 .. 63, on which
+                                       kernels without VNNI are faster                             */
 };
 
 enum { /* octet_gemm_desc.zero_a, .scale_a */
@@ -133,29 +150,80 @@ enum { /* octet_gemm_desc.zero_a, .scale_a */
 };
 
 /*
+ * The chain: up to OCTET_OPS steps on each value of C, in the order given, in f32, in registers.
+ * t is the step's operand: a number, a value for each column or row, or an m x n matrix, given at
+ * each run in octet_gemm_args.operand. value and value2 are numbers there.
+ */
+typedef enum octet_op_kind {
+    OCTET_OP_ADD = 1,    /* x + value t, one rounding (a scaled residual); OCTET_SCALAR: x + value */
+    OCTET_OP_MUL,        /* x t; OCTET_SCALAR: x value                                            */
+    OCTET_OP_PRELU,      /* x t where x is negative; OCTET_SCALAR: x value (leaky ReLU)           */
+    OCTET_OP_CLIP,       /* min(max(x, value), value2)                                            */
+    OCTET_OP_RELU,       /* max(x, 0)                                                             */
+    OCTET_OP_GELU,       /* x (1 + erf(x / sqrt 2)) / 2                                           */
+    OCTET_OP_GELU_TANH,  /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2                     */
+    OCTET_OP_SILU,       /* x / (1 + exp -x)                                                      */
+    OCTET_OP_SIGMOID,    /* 1 / (1 + exp -x)                                                      */
+    OCTET_OP_TANH,
+    /* Gates halve the columns: B's columns 0 .. n/2-1 are the gate, n/2 .. n-1 what it multiplies, as a
+     * fused gate-and-up weight has them. C and all that follows in the chain have n/2 columns. One in
+     * a chain, n even; before it operands are numbers, by row or by column (n of them).           */
+    OCTET_OP_SWIGLU,     /* silu(gate) up      */
+    OCTET_OP_GEGLU,      /* gelu(gate) up      */
+    OCTET_OP_GEGLU_TANH, /* gelu_tanh(gate) up */
+    OCTET_OP_GLU         /* sigmoid(gate) up   */
+} octet_op_kind;
+
+enum { /* octet_op.shape */
+    OCTET_SCALAR = 0,
+    OCTET_PER_N,         /* a value for each column */
+    OCTET_PER_M,         /* a value for each row    */
+    OCTET_FULL           /* m x n, row-major with leading dimension operand.ld */
+};
+
+typedef struct octet_op {
+    int         kind;  /* octet_op_kind; 0 ends the chain               */
+    int         shape; /* of t, for ADD, MUL and PRELU                  */
+    octet_dtype type;  /* of t: OCTET_F32 (default), OCTET_F16, OCTET_BF16; by row only f32 */
+} octet_op;
+enum { OCTET_OPS = 8 };
+
+typedef struct octet_operand {
+    const void *t;      /* of octet_op.type                            */
+    int64_t     ld;     /* OCTET_FULL                                  */
+    float       value;  /* of ADD with a t, 0 means 1                  */
+    float       value2;
+} octet_operand;
+
+/*
  * What a kernel is specialised on: change a field and you want another plan. What may change from
  * run to run (m, pointers, leading dimensions, scales) is in octet_gemm_args.
  *
- * With a = OCTET_F32 the activations are quantized while they are packed, as octet_quantize()
- * does: q = clamp(round(x / scale_a) + zero_a) to a_as.
+ * A floating point A meets an s8 B quantized, as octet_quantize() does while it is packed,
+ * q = clamp(round(x / scale_a) + zero_a) to a_as; or with a_as = OCTET_F32 as it is, and B's integers are
+ * widened in registers (weight-only). s4 and u4 are always weight-only.
  */
 typedef struct octet_gemm_desc {
     size_t      size;
     int64_t     n, k;                      /* columns of B and C; rows of B                        */
     int64_t     m_hint;                    /* the usual m; 0: unknown. Any m may be run            */
-    octet_dtype a;                         /* required: OCTET_U8, OCTET_S8 or OCTET_F32            */
-    octet_dtype b;                         /* required: OCTET_S8                                   */
-    octet_dtype c;                         /* required: any                                        */
-    octet_dtype a_as;                      /* a = OCTET_F32: OCTET_U8 (default) or OCTET_S8        */
+    octet_dtype a;                         /* required: u8, s8, f32, f16, bf16                     */
+    octet_dtype b;                         /* required: s8; with a floating a also f32, f16, bf16, s4, u4 */
+    octet_dtype c;                         /* required: s32, u8, s8, f32, f16, bf16; of a floating or
+                                              weight-only product f32, f16, bf16                   */
+    octet_dtype a_as;                      /* floating a and s8 b: OCTET_U8 (default), OCTET_S8 or OCTET_F32 */
     int         trans_a, trans_b, trans_c; /* 1: the matrix lies transposed in memory              */
     unsigned    flags;                     /* OCTET_ACCUMULATE | OCTET_RELU | ...                  */
     int         zero_a, scale_a;           /* OCTET_PER_TENSOR (default) or OCTET_PER_ROW          */
     octet_dtype bias;                      /* 0: none. OCTET_S32: in units of the product, added
                                               before scaling. OCTET_F32: added after scaling; C must
-                                              then not be s32                                      */
+                                              then not be s32. None with a gate: use the chain     */
+    int         group;                     /* weight-only: 32, 64 or 128 values of k share a scale and
+                                              a zero point; 0: all of k do                         */
+    octet_op    chain[OCTET_OPS];          /* after scale and bias; C must not be s32              */
 } octet_gemm_desc;
 #define OCTET_GEMM_DESC { sizeof(octet_gemm_desc), 0, 0, 0, (octet_dtype)0, (octet_dtype)0, (octet_dtype)0, \
-                          (octet_dtype)0, 0, 0, 0, 0, 0, 0, (octet_dtype)0 }
+                          (octet_dtype)0, 0, 0, 0, 0, 0, 0, (octet_dtype)0, 0, { { 0, 0, (octet_dtype)0 } } }
 
 /*
  * Decides how such products are computed on this machine. ctx may be NULL.
@@ -169,7 +237,8 @@ OCTET_API void octet_plan_free(octet_plan *);
 /* ---- Packed operand ----------------------------------------------------------------------- */
 
 /* What B's integers stand for: real = scale * (q - zero). Pointers win over the single values,
- * and are copied. */
+ * and are copied. With desc.group they hold ceil(k / group) rows of n values, the group of k = 0 first.
+ * A floating point B has neither. */
 typedef struct octet_quant {
     size_t         size;
     float          scale;  /* 0: 1.0                         */
@@ -184,11 +253,13 @@ typedef struct octet_quant {
  * generates the kernels that a run can reach. The layout does not depend on m: it serves any m.
  *
  *   b     k x n, row-major with leading dimension ldb >= n; with trans_b n x k with ldb >= k,
- *         which is how PyTorch keeps a Linear's weight. May be changed or freed afterwards.
+ *         which is how PyTorch keeps a Linear's weight. May be changed or freed afterwards. Of s4
+ *         and u4 two neighbours in a row share a byte, the first in its low four bits; ldb is even.
  *   qb    scales and zero points of B; NULL: scale 1, zero point 0.
  *
- * Takes at most octet_packed_bound(plan) bytes: 1.15 k n + 8 n + 4096, plus 4 n for zero points
- * given by column. OCTET_EINVAL, OCTET_ENOMEM.
+ * Takes at most octet_packed_bound(plan) bytes. Integer products: 1.15 k n + 8 n + 4096, plus 4 n for zero
+ * points given by column. Others: the bytes of B, of its scales and zero points as f32, for n
+ * rounded up to 16 with a gate, and at most 64 n / 16 + 1024 more. OCTET_EINVAL, OCTET_ENOMEM.
  */
 OCTET_API octet_status octet_pack(const octet_plan *plan, const void *b, int64_t ldb,
                                   const octet_quant *qb, octet_packed **out);
@@ -210,9 +281,13 @@ OCTET_API const void *octet_packed_data(const octet_packed *, size_t *bytes);
 OCTET_API octet_status octet_packed_load(const octet_plan *plan, const void *blob, size_t bytes, octet_packed **out);
 /* Writes the original weights back, every value as it was given: k x n with ldb >= n, or with
  * trans n x k with ldb >= k. */
-OCTET_API octet_status octet_unpack(const octet_packed *, int trans, int8_t *b, int64_t ldb);
+OCTET_API octet_status octet_unpack(const octet_packed *, int trans, void *b, int64_t ldb);
 
 /* ---- Run ---------------------------------------------------------------------------------- */
+
+/* rows i .. i + rows - 1, columns j .. j + cols - 1 of C are finished; every value of C is in one piece.
+ * Called while they are in the cache, by whichever thread computed them. */
+typedef void (*octet_tile_done)(void *user, int64_t i, int64_t j, int64_t rows, int64_t cols);
 
 typedef struct octet_gemm_args {
     size_t              size;
@@ -235,17 +310,46 @@ typedef struct octet_gemm_args {
     void               *workspace;    /* octet_workspace_bytes, 64-byte aligned, one for each run in
                                          flight; NULL: the context's own                              */
     size_t              workspace_bytes;
+    octet_operand       operand[OCTET_OPS]; /* of the chain's steps, in its order                       */
+    const void         *sums;         /* m x n, s32 for integer products and f32 for others, row-major with
+                                         ld_sums: what the product is added to, in its own units, before
+                                         anything else; NULL: 0. With k = 0 the epilogue alone is run on
+                                         them. Shares no byte with C unless it is C, of equal type and ld */
+    int64_t             ld_sums;
+    octet_tile_done     done;         /* called for each finished piece of C; NULL: not                 */
+    void               *done_user;
 } octet_gemm_args;
-#define OCTET_GEMM_ARGS { sizeof(octet_gemm_args), 0, 0, 0, 0, 0, 0, 0, 0.0f, 0, 0, 0, 0.0f, 0, 0.0f, 0.0f, 0, 0 }
+#define OCTET_GEMM_ARGS { sizeof(octet_gemm_args), 0, 0, 0, 0, 0, 0, 0, 0.0f, 0, 0, 0, 0.0f, 0, 0.0f, 0.0f, 0, 0, \
+                          { { 0, 0, 0.0f, 0.0f } }, 0, 0, 0, 0 }
 
 /*
- * C[i][j], with  raw = sum over p of (A[i][p] - zero_a[i]) (B[p][j] - zero_b[j])   modulo 2^32:
+ * Integer products: C[i][j], with  raw = sum over p of (A[i][p] - zero_a[i]) (B[p][j] - zero_b[j])   modulo 2^32:
  *
- *   C s32           act( raw + bias_s32[j] + C_old[i][j] )           modulo 2^32
- *   C f32 f16 bf16  act( real + C_old[i][j] ), rounded to C's type
- *   C u8 s8         clamp( round( act(real) / scale_c ) + zero_c )   to the range of the type
+ *   C s32           act( raw + bias_s32[j] + C_old[i][j] )                  modulo 2^32
+ *   C f32 f16 bf16  act( chain(real) + C_old[i][j] ), rounded to C's type
+ *   C u8 s8         clamp( round( act(chain(real)) / scale_c ) + zero_c )   to the range of the type
  *
  *   real = (f32(raw + bias_s32[j]) * scale_b[j]) * scale_a[i] + bias_f32[j]
+ *
+ * Others: C f32 f16 bf16 as above, with
+ *
+ *   real = sum + bias_f32[j]                            B f32, f16, bf16
+ *   real = sum * scale_b[j] + bias_f32[j]               B s8, s4, u4 without group
+ *   real = fma over groups g of (sum_g, scale_b[g][j], .) + bias_f32[j]       with group
+ *
+ *   sum (of group g) = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], 0)) ...)
+ *
+ * over its values of k, a and b being A[i][p] and B[p][j] (- zero_b) widened to f32, which is exact. Whatever the
+ * order that kernels, threads and blocks take, each element is this one chain, so results are equal bit for bit
+ * (a NaN's sign and payload excepted) on every machine. With u = 2^-24 and S = sum over p of |a b|, in the
+ * absence of overflow and underflow
+ *
+ *   | sum - exact | <= k u / (1 - k u) S       then one rounding for each step after it
+ *
+ * and a C of f16 or bf16 adds half a unit in its last place: 2^-11, 2^-8 relative. Denormals are kept.
+ *
+ * OCTET_DYNAMIC: scale and zero point of a row (of all of A) as octet_range() and octet_choose_quant() give them, u8 to
+ * 0 .. 255 (0 .. 127 with OCTET_REDUCED), s8 symmetric to -127 .. 127 (-63 .. 63).
  *
  * each * and + one f32 operation rounded to nearest even, / scale_c a multiplication by
  * (1.0f / scale_c); act is ReLU, then clip. For an integer C a NaN becomes the least value that act
@@ -259,6 +363,35 @@ OCTET_API octet_status octet_run(const octet_plan *plan, const octet_gemm_args *
 /* Bytes of workspace with which a run of at most max_m rows on `threads` threads is fastest (a
  * smaller or absent one never makes a run fail, only smaller blocks). */
 OCTET_API size_t octet_workspace_bytes(const octet_plan *plan, int64_t max_m, int threads);
+
+/* ---- Many products in one call ---- */
+
+/*
+ * `count` products of one plan, i = 0 .. count-1. Where a vector of pointers is given, it wins over the stride
+ * (in elements, from the pointers in args; 0: the same for all, a broadcast). Work is divided over threads across
+ * products. m_offsets makes it a mixture of experts: product i has rows m_offsets[i] .. m_offsets[i+1]-1 of A, C,
+ * and of everything by row; count + 1 values that do not fall, the strides are then unused.
+ * Pieces reported to args.done have rows i m + row (from m_offsets: as in C).
+ */
+typedef struct octet_batch {
+    size_t                     size;
+    int64_t                    count;
+    int64_t                    stride_a, stride_c;
+    const void *const         *a;
+    void *const               *c;
+    const octet_packed *const *b;         /* NULL: args.b for all */
+    const int64_t             *m_offsets;
+} octet_batch;
+#define OCTET_BATCH { sizeof(octet_batch), 0, 0, 0, 0, 0, 0, 0 }
+OCTET_API octet_status octet_run_batch(const octet_plan *plan, const octet_gemm_args *args, const octet_batch *batch);
+
+/* Any products: free m, n, k, types and epilogues; all plans of one context. Checked as a whole before
+ * anything is written. workspace is that of the first. */
+typedef struct octet_gemm_item {
+    const octet_plan      *plan;
+    const octet_gemm_args *args;
+} octet_gemm_item;
+OCTET_API octet_status octet_run_group(const octet_gemm_item *items, size_t count);
 
 /* The kernel, panel kinds and blocking, for people:
  * "u8s8s32-avx2 w 12% t2 88% residual 0.4%, nr=8 kc=2048 threads=1". packed may be NULL.
@@ -303,6 +436,30 @@ OCTET_API octet_status octet_gemm_u8s8f32(int trans_a, int trans_b, int64_t m, i
 OCTET_API octet_status octet_gemm_s8s8f32(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                                           const int8_t *a, int64_t lda, const int8_t *b, int64_t ldb,
                                           float *c, int64_t ldc, const octet_requant *q);
+
+/* Floating point: A, B and C of one type. f16 and bf16 are given as uint16_t. */
+OCTET_API octet_status octet_gemm_f32(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                      const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc);
+OCTET_API octet_status octet_gemm_f16(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                      const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc);
+OCTET_API octet_status octet_gemm_bf16(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                       const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc);
+
+/* f32 in and out, int8 between: A quantized to u8 row by row with the range each row has (OCTET_DYNAMIC), B's
+ * columns scaled by q->scale(s); q->zero_b; bias is not scaled: s32 in units of the product. q may be NULL. */
+OCTET_API octet_status octet_gemm_f32_dynamic(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                              const float *a, int64_t lda, const int8_t *b, int64_t ldb,
+                                              float *c, int64_t ldc, const octet_requant *q);
+
+/* Batches of small f32 products, B not packed: problem i has a + i stride_a, b + i stride_b, c + i stride_c
+ * (a stride of 0 in A or B: the same for all), or with octet_gemm_f32_batch_pointers a[i], b[i], c[i]. */
+OCTET_API octet_status octet_gemm_f32_batch(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                            const float *a, int64_t lda, int64_t stride_a,
+                                            const float *b, int64_t ldb, int64_t stride_b,
+                                            float *c, int64_t ldc, int64_t stride_c, int64_t count);
+OCTET_API octet_status octet_gemm_f32_batch_pointers(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                                                     const float *const *a, int64_t lda, const float *const *b, int64_t ldb,
+                                                     float *const *c, int64_t ldc, int64_t count);
 
 /* ---- The cache of generated kernels ------------------------------------------------------- */
 

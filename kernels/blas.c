@@ -67,7 +67,7 @@ static octet_status run_packed(const octet_plan *p, const call *x, const octet_r
     qb.zero = q->zero_b;
     size_t used;
     const unsigned kept = fp_enter();
-    pack_b(&b, x->n, x->k, p->blocks.kc, &qb, false, p->cpu, memory, &used);
+    pack_b(&b, &p->b, p->blocks.kc, &qb, false, p->cpu, memory, &used);
     fp_leave(kept);
     octet_packed h = { .plan = (octet_plan *)(uintptr_t)p, .blob = memory };
     packed_dots(&h);
@@ -108,7 +108,7 @@ static octet_status gemm(const call *x)
     octet_status st = plan_for(&d, &p, &temporary);
     if (st) return st;
     size_t bound;
-    packed_bound(x->n, x->k, false, &bound);
+    packed_bound(&p->b, false, &bound);
     octet_ctx *ctx = p->ctx;
     int slot = -1;
     void *memory = NULL;

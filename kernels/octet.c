@@ -7,6 +7,7 @@
 #include "format.h"
 #include "gemm.h"
 #include "mxcsr.h"
+#include "octet/quant.h"
 #include "requant.h"
 
 /* ---- pack ---- */
@@ -14,14 +15,14 @@
 size_t octet_packed_bound(const octet_plan *p)
 {
     size_t bytes = 0;
-    if (p) packed_bound(p->desc.n, p->desc.k, true, &bytes);
+    if (p) packed_bound(&p->b, true, &bytes);
     return bytes;
 }
 
 void packed_dots(octet_packed *h)
 {
     h->dots[0] = h->dots[1] = 0;
-    for (int64_t i = 0; i < panels_of(h->blob->n); i++)
+    for (int64_t i = 0; !h->blob->floating && i < blob_panels(h->blob); i++)
         for (int level = 0; level < AMAX_LEVELS; level++) h->dots[level] |= 1u << blob_info(h->blob, i).dot[level];
     h->places = plan_places(h->plan, h->blob->has_zeros, h->dots, h->blob->residual_quads);
 }
@@ -56,6 +57,8 @@ const char *b_breach(const octet_plan *p, const void *b, int64_t ldb)
     const octet_gemm_desc *d = &p->desc;
     const int64_t lines = d->trans_b ? d->n : d->k, width = d->trans_b ? d->k : d->n;
     int64_t span;
+    if (p->b.floating && !format_of(d->b)->bytes && ldb % 2) return "ldb of a B of 4 bits is odd";
+    if (b && format_of(d->b)->bytes > 1 && (uintptr_t)b % (unsigned)format_of(d->b)->bytes) return "b is misaligned for its type";
     if (ldb < width) return d->trans_b ? "ldb is less than k" : "ldb is less than n";
     if (!mul_ok(lines, ldb, &span) || span > INT64_MAX / 8) return "the size of B overflows";
     if (!b && lines && width) return "b is NULL";
@@ -67,16 +70,20 @@ view b_lines(const octet_plan *p, const void *b, int64_t ldb)
     return (view){ b, p->desc.trans_b ? ldb : 1, p->desc.trans_b ? 1 : ldb, NULL, NULL };
 }
 
-static octet_status quant_ok(const char *who, const octet_quant *given, int64_t n, octet_quant *q)
+static octet_status quant_ok(const char *who, const octet_quant *given, const b_shape *s, octet_quant *q)
 {
     *q = (octet_quant)OCTET_QUANT;
     if (given && !copy_versioned(q, sizeof *q, sizeof(size_t), given))
         return fail(OCTET_EINVAL, "%s: qb->size is not of a known version; initialize with OCTET_QUANT", who);
     if ((uintptr_t)q->scales % 4 || (uintptr_t)q->zeros % 4) return fail(OCTET_EINVAL, "%s: qb's arrays are misaligned", who);
-    for (int64_t j = 0; j < (q->zeros ? n : 1); j++) {
+    if (is_floating(s->type) && (q->scale != 0.0f || q->zero || q->scales || q->zeros))
+        return fail(OCTET_EINVAL, "%s: a floating point B has neither scales nor zero points", who);
+    const format *f = format_of(s->type);
+    const int64_t count = q->zeros ? s->n * max64(1, s->groups) : 1;
+    for (int64_t j = 0; j < count && !is_floating(s->type); j++) {
         const int32_t zero = q->zeros ? q->zeros[j] : q->zero;
-        if (zero < -128 || zero > 127)
-            return fail(OCTET_EINVAL, "%s: zero point %d of column %lld is outside -128 .. 127", who, zero, (long long)j);
+        if (zero < f->lo || zero > f->hi)
+            return fail(OCTET_EINVAL, "%s: zero point %d of column %lld is outside %d .. %d", who, zero, (long long)(j % max64(1, s->n)), f->lo, f->hi);
     }
     return OCTET_OK;
 }
@@ -87,9 +94,9 @@ static octet_status pack(const char *who, const octet_plan *p, const source *b, 
 {
     octet_quant q;
     size_t bound, used;
-    octet_status st = quant_ok(who, qb, p->desc.n, &q);
+    octet_status st = quant_ok(who, qb, &p->b, &q);
     if (st) return st;
-    packed_bound(p->desc.n, p->desc.k, q.zeros != NULL, &bound);
+    packed_bound(&p->b, q.zeros != NULL, &bound);
     if (memory && bytes < octet_packed_bound(p))
         return fail(OCTET_EINVAL, "%s: %zu bytes are fewer than octet_packed_bound's %zu", who, bytes, octet_packed_bound(p));
     octet_packed *h = packed_handle(p);
@@ -103,7 +110,7 @@ static octet_status pack(const char *who, const octet_plan *p, const source *b, 
         }
     }
     const unsigned kept = fp_enter(); /* costs are weighed in floating point */
-    const bool packed = pack_b(b, p->desc.n, p->desc.k, p->blocks.kc, &q, !p->quick, p->cpu, memory, &used);
+    const bool packed = pack_b(b, &p->b, p->blocks.kc, &q, !p->quick, p->cpu, memory, &used);
     fp_leave(kept);
     if (!packed) {
         octet_packed_free(h);
@@ -130,7 +137,7 @@ static octet_status pack_checked(const char *who, const octet_plan *p, const voi
     const char *broken = b_breach(p, b, ldb);
     if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);
     const view lines = b_lines(p, b, ldb);
-    const source s = { .type = OCTET_S8, .count = 1, .views = &lines };
+    const source s = { .type = p->desc.b, .count = 1, .views = &lines };
     return pack(who, p, &s, qb, memory, bytes, out);
 }
 
@@ -159,7 +166,7 @@ octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t b
     bool corrupt;
     if (!p || !memory || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, !p ? "plan" : !memory ? "blob" : "out");
     if ((uintptr_t)memory % 64) return fail(OCTET_EINVAL, "%s: blob is not 64-byte aligned", who);
-    const char *reason = blob_refuses(memory, bytes, p->desc.n, p->desc.k, &corrupt);
+    const char *reason = blob_refuses(memory, bytes, &p->b, &corrupt);
     if (reason) return fail(corrupt ? OCTET_ECORRUPT : OCTET_EINVAL, "%s: %s", who, reason);
     octet_packed *h = packed_handle(p);
     if (!h) return fail(OCTET_ENOMEM, "%s: no memory for a handle", who);
@@ -179,12 +186,17 @@ static int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
     return values * bytes;
 }
 
-octet_status octet_unpack(const octet_packed *h, int trans, int8_t *b, int64_t ldb)
+octet_status octet_unpack(const octet_packed *h, int trans, void *b, int64_t ldb)
 {
-    if (!h || (!b && h->blob->n && h->blob->k)) return fail(OCTET_EINVAL, "octet_unpack: %s is NULL", h ? "b" : "packed");
+    if (!h) return fail(OCTET_EINVAL, "octet_unpack: packed is NULL");
+    const b_shape s = blob_shape(h->blob);
+    const int bytes = format_of(s.type)->bytes;
+    if (!b && s.n && s.k) return fail(OCTET_EINVAL, "octet_unpack: b is NULL");
     if (trans & ~1) return fail(OCTET_EINVAL, "octet_unpack: trans must be 0 or 1");
-    if (ldb < (trans ? h->blob->k : h->blob->n)) return fail(OCTET_EINVAL, "octet_unpack: ldb is less than %s", trans ? "k" : "n");
-    if (span_of(trans ? h->blob->n : h->blob->k, trans ? h->blob->k : h->blob->n, ldb, 1) < 0)
+    if (ldb < (trans ? s.k : s.n)) return fail(OCTET_EINVAL, "octet_unpack: ldb is less than %s", trans ? "k" : "n");
+    if (!bytes && ldb % 2) return fail(OCTET_EINVAL, "octet_unpack: ldb of a B of 4 bits is odd");
+    if (bytes > 1 && (uintptr_t)b % (unsigned)bytes) return fail(OCTET_EINVAL, "octet_unpack: b is misaligned for its type");
+    if (span_of(trans ? s.n : s.k, trans ? s.k : s.n, ldb, bytes + 1) < 0)
         return fail(OCTET_EINVAL, "octet_unpack: the size of B overflows");
     unpack_b(h->blob, b, trans ? ldb : 1, trans ? 1 : ldb);
     return OCTET_OK;
@@ -208,6 +220,38 @@ static bool side_by_side(const octet_plan *p, const octet_gemm_args *x, int64_t 
     return offset >= a_row && offset + c_row <= pitch;
 }
 
+/* Bytes from the first to past the last of a step's operand; -1 on a breach. */
+static int64_t operand_bytes(const octet_plan *p, const octet_gemm_args *x, int step)
+{
+    const uint8_t c = p->chain[step];
+    const int size = chain_type(c) ? 2 : 4;
+    const int64_t n = p->b.gated && step > chain_gate(p->chain) ? p->out_n : p->desc.n;
+    switch (chain_shape(c)) {
+    case OCTET_PER_N: return n * size;
+    case OCTET_PER_M: return x->m * size;
+    default: return x->operand[step].ld < n ? -1 : span_of(x->m, n, x->operand[step].ld, size);
+    }
+}
+
+/* What is wrong with the chain's operands; NULL if nothing. c_bytes: of C. */
+static const char *operands_breach(const octet_plan *p, const octet_gemm_args *x, int64_t c_bytes)
+{
+    for (int i = 0; i < p->steps; i++) {
+        const uint8_t c = p->chain[i];
+        const octet_operand *o = &x->operand[i];
+        if (chain_op(c) == OCTET_OP_CLIP && !(o->value <= o->value2)) return "value of a clip is not at most value2";
+        if (!chain_has_operand(c)) continue;
+        const int64_t bytes = operand_bytes(p, x, i);
+        if (bytes < 0) return "ld of a step's operand is less than its columns, or its size overflows";
+        if (bytes && !o->t) return "a step's operand is NULL";
+        if ((uintptr_t)o->t % (chain_type(c) ? 2 : 4)) return "a step's operand is misaligned for its type";
+        const bool in_place = chain_shape(c) == OCTET_FULL && o->t == x->c && o->ld == x->ldc && !p->desc.trans_c
+            && p->c->bytes == (chain_type(c) ? 2 : 4);
+        if (overlap(o->t, bytes, x->c, c_bytes) && !in_place) return "c overlaps a step's operand";
+    }
+    return NULL;
+}
+
 /* The first promise of octet_gemm_args that is broken; NULL if none. */
 static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
 {
@@ -217,9 +261,9 @@ static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
     if (!x->b) return "b is NULL";
     if (x->b->plan != p) return "b was packed for another plan; octet_packed_load binds its data to this one";
     const int64_t a_lines = d->trans_a ? d->k : x->m, a_width = d->trans_a ? x->m : d->k;
-    const int64_t c_lines = d->trans_c ? d->n : x->m, c_width = d->trans_c ? x->m : d->n;
+    const int64_t c_lines = d->trans_c ? p->out_n : x->m, c_width = d->trans_c ? x->m : p->out_n;
     if (x->lda < a_width) return d->trans_a ? "lda is less than m" : "lda is less than k";
-    if (x->ldc < c_width) return d->trans_c ? "ldc is less than m" : "ldc is less than n";
+    if (x->ldc < c_width) return d->trans_c ? "ldc is less than m" : p->b.gated ? "ldc is less than n / 2" : "ldc is less than n";
     const int64_t a_bytes = span_of(a_lines, a_width, x->lda, a->bytes), c_bytes = span_of(c_lines, c_width, x->ldc, c->bytes);
     if (a_bytes < 0 || c_bytes < 0) return "the size of A or C overflows";
     if (a_bytes && !x->a) return "a is NULL";
@@ -231,15 +275,26 @@ static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
         if ((uintptr_t)x->bias % 4) return "bias is misaligned";
         if (overlap(x->bias, 4 * d->n, x->c, c_bytes)) return "c overlaps bias";
     }
-    if (d->zero_a == OCTET_PER_ROW) {
-        if (x->m && (!x->zero_a_rows || (uintptr_t)x->zero_a_rows % 4)) return "zero_a_rows is NULL or misaligned";
-        for (int64_t i = 0; i < x->m; i++)
-            if (x->zero_a_rows[i] < as->lo || x->zero_a_rows[i] > as->hi) return "a zero point in zero_a_rows is outside the range of A";
-    } else if (x->zero_a < as->lo || x->zero_a > as->hi) {
-        return "zero_a is outside the range of A";
+    if (!p->b.floating && !(d->flags & OCTET_DYNAMIC)) {
+        if (d->zero_a == OCTET_PER_ROW) {
+            if (x->m && (!x->zero_a_rows || (uintptr_t)x->zero_a_rows % 4)) return "zero_a_rows is NULL or misaligned";
+            for (int64_t i = 0; i < x->m; i++)
+                if (x->zero_a_rows[i] < as->lo || x->zero_a_rows[i] > as->hi) return "a zero point in zero_a_rows is outside the range of A";
+        } else if (x->zero_a < as->lo || x->zero_a > as->hi) {
+            return "zero_a is outside the range of A";
+        }
+        if (d->scale_a == OCTET_PER_ROW && x->m && (!x->scale_a_rows || (uintptr_t)x->scale_a_rows % 4))
+            return "scale_a_rows is NULL or misaligned";
     }
-    if (d->scale_a == OCTET_PER_ROW && x->m && (!x->scale_a_rows || (uintptr_t)x->scale_a_rows % 4))
-        return "scale_a_rows is NULL or misaligned";
+    if (x->sums) {
+        const int64_t bytes = x->ld_sums < d->n ? -1 : span_of(x->m, d->n, x->ld_sums, 4);
+        if (bytes < 0) return "ld_sums is less than n, or the size of sums overflows";
+        if ((uintptr_t)x->sums % 4) return "sums is misaligned";
+        const bool is_c = x->sums == x->c && x->ld_sums == x->ldc && !d->trans_c && c->bytes == 4 && !p->b.gated;
+        if (overlap(x->sums, bytes, x->c, c_bytes) && !is_c) return "c overlaps sums";
+    }
+    const char *operands = operands_breach(p, x, c_bytes);
+    if (operands) return operands;
     if (c->integer && c->bytes == 1) {
         if (!(x->scale_c >= 0 && x->scale_c < INFINITY)) return "scale_c is negative, infinite or NaN";
         if (x->scale_c != 0 && x->scale_c < 0x1p-126f) return "scale_c is a denormal, which has no reciprocal";
@@ -257,7 +312,7 @@ static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }
 static int32_t to_s32(float f) { return f <= -0x1p31f ? INT32_MIN : f >= 0x1p31f ? INT32_MAX : (int32_t)nearbyintf(f); }
 
 /* What the epilogue needs, in the form kernels read it. */
-static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip, kernel_args *k)
+static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a, int32_t zero_a, uint8_t flip, kernel_args *k)
 {
     const octet_gemm_desc *d = &p->desc;
     const format *c = p->c;
@@ -268,7 +323,7 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip,
         hi = x->clip_hi;
         lo = lo < hi ? lo : hi;
     }
-    set_i(k->zero_a_v, d->zero_a == OCTET_PER_ROW ? 0 : x->zero_a + (flip ? 128 : 0));
+    if (!p->b.floating) set_i(k->zero_a_v, d->zero_a == OCTET_PER_ROW ? 0 : zero_a + (flip ? 128 : 0));
     if (d->c == OCTET_S32) {
         if (d->flags & (OCTET_RELU | OCTET_CLIP)) {
             set_i(k->lo.i, to_s32(lo));
@@ -276,7 +331,7 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip,
         }
         return;
     }
-    set_f(k->scale_a_v, x->scale_a == 0.0f ? 1.0f : x->scale_a);
+    if (!p->b.floating) set_f(k->scale_a_v, scale_a);
     if (c->bytes == 1) {
         const float inv = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
         const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, inv, lo, hi);
@@ -289,33 +344,66 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, uint8_t flip,
     set_f(k->hi.f, hi);
 }
 
-static octet_status run_checked(const octet_plan *p, const octet_gemm_args *x)
+/* The product as the CPU computes it, but for the views' storage, which the caller lends. */
+static void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows, dest *c, gemm_problem *g)
 {
     const octet_gemm_desc *d = &p->desc;
-    const view rows = { x->a, d->trans_a ? 1 : x->lda, d->trans_a ? x->lda : 1, NULL, NULL };
-    const dest c = { x->c, d->trans_c ? 1 : x->ldc, d->trans_c ? x->ldc : 1, NULL, NULL, 1 };
-    gemm_problem g;
-    g.plan = p;
-    g.b = x->b;
-    g.m = x->m;
-    g.a = (source){ .type = d->a, .count = 1, .views = &rows, .flip = plan_a_type(p) == OCTET_S8 ? 0x80 : 0,
-                    .as = plan_a_type(p), .zero = x->zero_a };
-    g.dests = 1;
-    g.dest = &c;
-    g.add = false;
-    g.zero_a_rows = d->zero_a == OCTET_PER_ROW ? x->zero_a_rows : NULL;
-    g.scale_a_rows = d->scale_a == OCTET_PER_ROW ? x->scale_a_rows : NULL;
-    g.bias = d->bias ? x->bias : NULL;
-    g.workspace = x->workspace;
-    g.workspace_bytes = x->workspace_bytes;
+    *rows = (view){ x->a, d->trans_a ? 1 : x->lda, d->trans_a ? x->lda : 1, NULL, NULL };
+    *c = (dest){ x->c, d->trans_c ? 1 : x->ldc, d->trans_c ? x->ldc : 1, NULL, NULL, 1 };
+    g->plan = p;
+    g->b = x->b;
+    g->m = x->m;
+    g->a = (source){ .type = d->a, .count = 1, .views = rows, .flip = plan_a_type(p) == OCTET_S8 ? 0x80 : 0,
+                     .as = plan_a_type(p), .zero = x->zero_a };
+    g->dests = 1;
+    g->dest = c;
+    g->add = false;
+    g->zero_a_rows = d->zero_a == OCTET_PER_ROW ? x->zero_a_rows : NULL;
+    g->scale_a_rows = d->scale_a == OCTET_PER_ROW ? x->scale_a_rows : NULL;
+    g->bias = d->bias ? x->bias : NULL;
+    g->operand = x->operand;
+    g->sums = x->sums;
+    g->ld_sums = x->ld_sums;
+    g->done = x->done;
+    g->done_user = x->done_user;
+    g->done_i = 0;
+    g->workspace = x->workspace;
+    g->workspace_bytes = x->workspace_bytes;
+    for (int i = 0; i < p->steps; i++) {
+        const bool unset = chain_op(p->chain[i]) == OCTET_OP_ADD && chain_has_operand(p->chain[i]) && x->operand[i].value == 0.0f;
+        g->fixed.op[i].value = unset ? 1.0f : x->operand[i].value;
+        g->fixed.op[i].value2 = x->operand[i].value2;
+    }
     const unsigned kept = p->floats ? fp_enter() : 0;
-    prepare(p, x, g.a.flip, &g.fixed);
-    if (d->a == OCTET_F32) {
-        g.a.inv_scale = x->scale_a == 0.0f ? 1.0f : 1.0f / x->scale_a;
-        g.a.scale_rows = g.scale_a_rows;
-        g.a.zero_rows = g.zero_a_rows;
+    float scale = x->scale_a == 0.0f ? 1.0f : x->scale_a;
+    int32_t zero = x->zero_a;
+    if (d->flags & OCTET_DYNAMIC) {
+        g->a.most = d->flags & OCTET_REDUCED || g->a.as == OCTET_S8 ? 127 : 255;
+        zero = 0;
+        g->zero_a_rows = NULL;
+        g->scale_a_rows = NULL;
+        if (d->scale_a == OCTET_PER_TENSOR) {
+            float lo, hi;
+            lines_range(&g->a, 0, x->m, d->k, &lo, &hi);
+            octet_choose_quant(lo, hi, g->a.as == OCTET_U8 ? 0 : -127, g->a.most, g->a.as == OCTET_S8, &scale, &zero);
+            g->a.zero = zero;
+        }
+    }
+    prepare(p, x, scale, zero, g->a.flip, &g->fixed);
+    if (is_floating(d->a)) {
+        g->a.inv_scale = 1.0f / scale;
+        g->a.scale_rows = g->scale_a_rows;
+        g->a.zero_rows = g->zero_a_rows;
     }
     if (p->floats) fp_leave(kept);
+}
+
+static octet_status run_checked(const octet_plan *p, const octet_gemm_args *x)
+{
+    view rows;
+    dest c;
+    gemm_problem g;
+    problem_of(p, x, &rows, &c, &g);
     cpu_gemm(&g);
     return OCTET_OK;
 }

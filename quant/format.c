@@ -10,6 +10,10 @@ const format *format_of(octet_dtype t)
         [OCTET_F32]  = { "f32",  4, false, 0, 0 },
         [OCTET_F16]  = { "f16",  2, false, 0, 0 },
         [OCTET_BF16] = { "bf16", 2, false, 0, 0 },
+        [OCTET_S4]   = { "s4",   0, true,  -8, 7 },
+        [OCTET_U4]   = { "u4",   0, true,  0, 15 },
+        [OCTET_E4M3] = { "e4m3", 1, false, 0, 0 },
+        [OCTET_E5M2] = { "e5m2", 1, false, 0, 0 },
     };
     return (int)t >= 1 && (size_t)t < COUNT(formats) ? &formats[t] : NULL;
 }

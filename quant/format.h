@@ -6,7 +6,7 @@
 
 typedef struct format {
     const char *name;
-    int         bytes;
+    int         bytes;  /* 0: two values a byte */
     bool        integer;
     int32_t     lo, hi; /* of an integer */
 } format;

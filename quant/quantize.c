@@ -28,8 +28,33 @@ static int64_t quantize_avx2(quantizer z, const float *x, int64_t n, uint8_t fli
     }
     return i;
 }
+__attribute__((target("avx2")))
+static int64_t range_avx2(const float *x, int64_t n, float *lo, float *hi)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), most = _mm256_set1_ps(FLT_MAX);
+    __m256 a = _mm256_set1_ps(*lo), b = _mm256_set1_ps(*hi);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 v = _mm256_loadu_ps(x + i), finite = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), most, _CMP_LE_OQ);
+        a = _mm256_min_ps(a, _mm256_blendv_ps(a, v, finite));
+        b = _mm256_max_ps(b, _mm256_blendv_ps(b, v, finite));
+    }
+    float u[8], w[8];
+    _mm256_storeu_ps(u, a);
+    _mm256_storeu_ps(w, b);
+    for (int j = 0; j < 8; j++) {
+        *lo = u[j] < *lo ? u[j] : *lo;
+        *hi = w[j] > *hi ? w[j] : *hi;
+    }
+    return i;
+}
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
 #else
+static int64_t range_avx2(const float *x, int64_t n, float *lo, float *hi)
+{
+    (void)x; (void)n; (void)lo; (void)hi;
+    return 0;
+}
 static int64_t quantize_avx2(quantizer z, const float *x, int64_t n, uint8_t flip, uint8_t *q)
 {
     (void)z; (void)x; (void)n; (void)flip; (void)q;
@@ -44,15 +69,20 @@ void quantize_row(quantizer z, const float *x, int64_t n, uint8_t flip, uint8_t 
     for (; i < n; i++) q[i] = quantize_value(z, x[i]) ^ flip;
 }
 
+void range_row(const float *x, int64_t n, float *lo, float *hi)
+{
+    for (int64_t i = has_avx2() ? range_avx2(x, n, lo, hi) : 0; i < n; i++) {
+        if (!(fabsf(x[i]) <= FLT_MAX)) continue;
+        *lo = x[i] < *lo ? x[i] : *lo;
+        *hi = x[i] > *hi ? x[i] : *hi;
+    }
+}
+
 octet_status octet_range(const float *x, size_t n, float *lo, float *hi)
 {
     if (!lo || !hi || (n && !x)) return fail(OCTET_EINVAL, "octet_range: a pointer is NULL");
     float least = INFINITY, most = -INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        if (!(fabsf(x[i]) <= FLT_MAX)) continue;
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
-    }
+    range_row(x, (int64_t)n, &least, &most);
     *lo = least <= most ? least : 0.0f;
     *hi = least <= most ? most : 0.0f;
     return OCTET_OK;

@@ -30,4 +30,7 @@ static inline uint8_t quantize_value(quantizer z, float x)
 /* n values, each then xored with flip (0x80 turns s8 into value + 128). */
 void quantize_row(quantizer, const float *x, int64_t n, uint8_t flip, uint8_t *q);
 
+/* Widens lo .. hi to hold the finite ones of n values. */
+void range_row(const float *x, int64_t n, float *lo, float *hi);
+
 #endif

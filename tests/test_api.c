@@ -83,7 +83,7 @@ Test(api, every_field_of_a_description_is_checked)
     BROKEN(d.a = (octet_dtype)0, "a must be");
     BROKEN(d.a = OCTET_S32, "a must be");
     BROKEN(d.b = OCTET_U8, "b must be");
-    BROKEN(d.c = (octet_dtype)99, "no octet_dtype");
+    BROKEN(d.c = (octet_dtype)99, "c must be");
     BROKEN(d.a_as = OCTET_U8, "a_as");
     BROKEN((d.a = OCTET_F32, d.a_as = OCTET_S32), "a_as");
     BROKEN(d.trans_a = 2, "trans");
@@ -276,7 +276,7 @@ Test(api, blobs_load_or_are_refused)
     for (size_t i = 0; i < bytes; i++)
         for (int bit = 0; bit < 8; bit++) {
             copy[i] = (char)(copy[i] ^ 1 << bit);
-            cr_assert(blob_refuses(copy, bytes, 5, 6, &corrupt), "byte %zu bit %d", i, bit);
+            cr_assert(blob_refuses(copy, bytes, &f.p->b, &corrupt), "byte %zu bit %d", i, bit);
             copy[i] = (char)(copy[i] ^ 1 << bit);
         }
     copy[bytes / 2] ^= 1;

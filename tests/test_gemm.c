@@ -108,7 +108,7 @@ Test(gemm, every_family_is_reached_and_exact_at_its_limit)
 {
     rng r = { 42 };
     if (!cpu_features()) cr_skip_test("no AVX2 on this machine");
-    for (int dot = DOT_W; dot < DOT_COUNT; dot++)
+    for (int dot = DOT_W; dot < DOT_F32; dot++)
         for (int64_t m = 1; m <= 26; m++) {
             simple s;
             simple_new(&s, m, 8 + m % 9, 96 + m % 5);
@@ -192,7 +192,7 @@ Test(gemm, the_proof_holds_lane_by_lane)
         for (int64_t i = 0; i < s.n * s.k; i++) s.b[i] = (int8_t)((int)rng_below(&r, 81) - 40 + (rng_below(&r, 60) ? 0 : 80));
         simple_plan(&s, NULL);
         const blob *b = s.packed->blob;
-        for (int64_t p = 0; p < panels_of(b->n); p++)
+        for (int64_t p = 0; p < blob_panels(b); p++)
             for (int level = 0; level < AMAX_LEVELS; level++) {
                 const int t = dot_quads((dot_kind)blob_info(b, p).dot[level]), limit = 32767 / amax_level[level];
                 for (int64_t q = 0; t && q < b->k / 4; q++) {

@@ -43,7 +43,28 @@ typedef struct blocking {
     int64_t mc;     /* rows of A packed together                            */
     int64_t panels; /* of B in a block                                      */
     int64_t a_bytes; /* of packed A in a block                              */
+    int32_t kc_float; /* kc of floating products                            */
+    bool    kc_given; /* by a test: floating products too are cut there     */
 } blocking;
+
+/* B as it is packed: panels of nr columns, each of all k. A gate interleaves the halves of n, so that a panel holds
+ * nr/2 columns of the gate and then the nr/2 that they multiply, and pads both to whole panels. */
+typedef struct b_shape {
+    octet_dtype type;
+    bool        floating;      /* A meets B in f32                                 */
+    bool        gated;
+    int         nr;
+    int64_t     n, k, columns; /* as given; columns with the padding of a gate     */
+    int64_t     group, groups; /* values of k that share a scale (all: k), of which there are groups */
+} b_shape;
+
+/* The line of the given B that packed column j is, or -1 for padding. */
+static inline int64_t b_line(const b_shape *s, int64_t j)
+{
+    if (!s->gated) return j;
+    const int64_t half = s->nr / 2, at = j / s->nr * half + j % half;
+    return at >= s->n / 2 ? -1 : j % s->nr < half ? at : s->n / 2 + at;
+}
 
 /* The generated kernels of a plan, for B without and with zero points. */
 typedef struct kernel_set kernel_set;
@@ -53,6 +74,11 @@ struct octet_plan {
     octet_ctx      *ctx;
     octet_gemm_desc desc;
     blocking        blocks;
+    b_shape         b;
+    int64_t         out_n;     /* columns of C: n, or with a gate half of it */
+    uint8_t         chain[OCTET_OPS]; /* as in kernel_spec                   */
+    int             steps;     /* of the chain                               */
+    int             dot;       /* floating: the kernels that B's type needs  */
     unsigned        cpu;       /* CPU_* bits in use; 0: the portable kernels */
     bool            any_view;  /* B of any kind meets A of 16 bits: W everywhere it may go */
     const struct format *a, *a_as, *c; /* of A as it comes and as it meets B, of C */
@@ -74,11 +100,14 @@ struct octet_packed {
 /* With blocks given; octet_plan_gemm is this with zeros. */
 octet_status plan_create(octet_ctx *, const octet_gemm_desc *, blocking, bool any_view, bool quick, octet_plan **);
 octet_plan  *plan_hold(const octet_plan *);
-/* The type A has when it meets B: a, or what f32 is quantized to. */
-static inline octet_dtype plan_a_type(const octet_plan *p)
+static inline bool is_floating(octet_dtype t) { return t == OCTET_F32 || t == OCTET_F16 || t == OCTET_BF16; }
+/* The type A has when it meets B: its own, or what it is quantized to, or f32. */
+static inline octet_dtype met_as(const octet_gemm_desc *d)
 {
-    if (p->desc.a != OCTET_F32) return p->desc.a;
-    return p->desc.a_as ? p->desc.a_as : OCTET_U8;
+    if (!is_floating(d->a)) return d->a;
+    if (d->b != OCTET_S8) return OCTET_F32;
+    return d->a_as ? d->a_as : OCTET_U8;
 }
+static inline octet_dtype plan_a_type(const octet_plan *p) { return met_as(&p->desc); }
 
 #endif

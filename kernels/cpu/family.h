@@ -11,6 +11,7 @@ typedef struct family {
     a_form      form;   /* the packed form of A it reads                      */
     bool        place;  /* can read A where it lies, too                      */
     uint8_t     mr, min_rows; /* rows of a tile: min_rows .. mr               */
+    uint8_t     widen;  /* floating: B's panel is widened to f32 beforehand from so many tiles on */
     float       rate;   /* MAC per cycle of the full tile, A and B in L1; what pack.c weighs by */
 } family;
 

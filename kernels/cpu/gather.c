@@ -32,8 +32,53 @@ static int32_t weighted(const source *s, int64_t line, int64_t k)
 
 static quantizer quantizer_of(const source *s, int64_t line)
 {
-    const float inv = s->scale_rows ? inverse_scale(s->scale_rows[line]) : s->inv_scale;
-    return quantizer_for(s->as, inv, s->zero_rows ? s->zero_rows[line] : s->zero);
+    const float inv = s->scale_rows ? inverse_scale(s->scale_rows[line - s->row0]) : s->inv_scale;
+    const int32_t zero = s->zero_rows ? s->zero_rows[line - s->row0] : s->zero;
+    quantizer z = quantizer_for(s->as, inv, zero);
+    if (s->most) {
+        z.b.hi = (float)(s->most - zero);
+        if (s->as == OCTET_S8) z.b.lo = (float)(-s->most - zero);
+    }
+    return z;
+}
+
+enum { STRETCH = 256 };
+
+/* kn values of a line of a floating source, from k0 on, as f32: where they lie, or in `room`. */
+static const float *line_floats(const source *s, int64_t line, int64_t k0, int64_t kn, float room[STRETCH])
+{
+    const view *v = &s->views[0];
+    if (v->k_stride != 1 || v->k_offset) {
+        pack_floats(s, line, 1, k0, kn, room);
+        return room;
+    }
+    const int64_t at = offset_of(v, line, k0);
+    if (s->type == OCTET_F32) return (const float *)v->base + at;
+    widen_floats(s->type, (const uint16_t *)v->base + at, kn, room);
+    return room;
+}
+
+void lines_range(const source *s, int64_t line0, int64_t lines, int64_t k, float *lo, float *hi)
+{
+    float room[STRETCH + 8];
+    *lo = INFINITY;
+    *hi = -INFINITY;
+    for (int64_t i = 0; i < lines; i++)
+        for (int64_t p = 0; p < k; p += STRETCH) {
+            const int64_t n = min64(STRETCH, k - p);
+            range_row(line_floats(s, line0 + i, p, n, room), n, lo, hi);
+        }
+    if (*lo > *hi) *lo = *hi = 0;
+}
+
+static void quantize_line(const source *s, int64_t line, int64_t k0, int64_t kn, uint8_t *out)
+{
+    float room[STRETCH + 8];
+    const quantizer z = quantizer_of(s, line);
+    for (int64_t p = 0; p < kn; p += STRETCH) {
+        const int64_t n = min64(STRETCH, kn - p);
+        quantize_row(z, line_floats(s, line, k0 + p, n, room), n, s->flip, out + p);
+    }
 }
 
 void gather_lines(const source *s, int64_t line0, int64_t lines, int64_t k0, int64_t kn, uint8_t *out, int64_t ld)
@@ -41,16 +86,11 @@ void gather_lines(const source *s, int64_t line0, int64_t lines, int64_t k0, int
     for (int64_t i = 0; i < lines; i++) {
         uint8_t *row = out + i * ld;
         const int64_t line = line0 + i;
-        const view *v = &s->views[0];
-        if (s->type == OCTET_F32 && v->k_stride == 1 && !v->k_offset) {
-            quantize_row(quantizer_of(s, line), (const float *)v->base + offset_of(v, line, k0), kn, s->flip, row);
-        } else if (s->type == OCTET_F32) {
-            const quantizer z = quantizer_of(s, line);
-            for (int64_t p = 0; p < kn; p++)
-                row[p] = quantize_value(z, ((const float *)v->base)[offset_of(v, line, k0 + p)]) ^ s->flip;
-        } else {
-            for (int64_t p = 0; p < kn; p++) row[p] = (uint8_t)weighted(s, line, k0 + p) ^ s->flip;
+        if (s->type != OCTET_U8 && s->type != OCTET_S8) {
+            quantize_line(s, line, k0, kn, row);
+            continue;
         }
+        for (int64_t p = 0; p < kn; p++) row[p] = (uint8_t)weighted(s, line, k0 + p) ^ s->flip;
     }
 }
 

@@ -28,31 +28,45 @@ typedef struct gemm_problem {
     const int32_t      *zero_a_rows; /* NULL: fixed.zero_a_v                                  */
     const float        *scale_a_rows;
     const void         *bias;
+    const octet_operand *operand;    /* of the chain's steps                                  */
+    const void         *sums;        /* what the product is added to, or NULL                 */
+    int64_t             ld_sums;
+    octet_tile_done     done;        /* NULL: nobody asks; done_i is added to its rows        */
+    void               *done_user;
+    int64_t             done_i;
     void               *workspace;   /* NULL: the context's                                   */
     size_t              workspace_bytes;
 } gemm_problem;
 
 void cpu_gemm(gemm_problem *); /* uses fixed up */
+/* Rows row0 .. of it by the calling thread alone, with this much workspace. */
+void cpu_gemm_rows(const gemm_problem *, int64_t row0, int64_t rows, uint8_t *memory, size_t bytes);
 
 /* Workspace of one task. */
 size_t cpu_workspace_bytes(void);
 /* From the caches, where `b` leaves a field 0. */
 blocking cpu_blocking(blocking b);
 
-/* The kernels of a plan, by what selects one at run time. */
-enum { SET_SIZE = DOT_COUNT * 2 * 2 * (MR_MAX + 1) };
+/*
+ * The kernels of a plan, by what selects one at run time. Integer plans have a kernel for each dot, place, kind
+ * (KIND_FULL, KIND_LAST) and number of rows; floating ones for B's own type and, B widened beforehand, for f32.
+ */
+enum { KIND_FULL, KIND_LAST, KIND_TWO, KIND_FOUR, KINDS }; /* a whole panel; the last one; several side by side */
+enum { SET_SIZE = 7 * 2 * 2 * (MR_MAX + 1) };
 struct kernel_set {
     atomic_uint       ready; /* bit 2 dot + place: all of these are there */
     _Atomic(kernel *) at[SET_SIZE];   /* references */
     _Atomic(kernel_fn) code[SET_SIZE];
 };
-static inline int set_index(int dot, bool place, bool last_panel, int rows)
+static inline int set_index(int dot, bool place, int kind, int rows)
 {
-    return ((dot * 2 + place) * 2 + last_panel) * (MR_MAX + 1) + rows;
+    if (dot_is_float(dot)) return (((dot == DOT_F32) * 2 + place) * KINDS + kind) * (MR_MAX + 1) + rows;
+    return ((dot * 2 + place) * 2 + kind) * (MR_MAX + 1) + rows;
 }
+_Static_assert(2 * 2 * KINDS * (MR_MAX + 1) <= SET_SIZE && DOT_F32 == 7, "both kinds of plan fit a set");
 
 /* The spec of a tile of this plan. */
-kernel_spec plan_spec(const octet_plan *, bool zero_b, int dot, bool place, int cols, int rows);
+kernel_spec plan_spec(const octet_plan *, bool zero_b, int dot, bool place, int kind, int cols, int rows);
 /* Why b, ldb cannot be this plan's B, or NULL; and B's columns as lines. */
 const char *b_breach(const octet_plan *, const void *b, int64_t ldb);
 view        b_lines(const octet_plan *, const void *b, int64_t ldb);

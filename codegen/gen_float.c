@@ -1,0 +1,227 @@
+/*
+ * Floating point sums: acc(i, v) = fma(a[i][k], b[k][v], acc(i, v)), k by k. Registers:
+ *
+ *   ymm 0 .. rows * vecs - 1 sums | then whichever of the two is fewer is held, A's rows or B's
+ *   vectors, and the other passes through what is left
+ *
+ * 6 x 16: 12 sums, 2 of B, 2 for A's broadcasts; 8 loads for 12 fused multiply-adds. B is widened as it
+ * is loaded: f16 by vcvtph2ps; bf16 by a shift or a mask; s8 by vpmovsxbd; s4 by two shifts that
+ * bring its four bits down with their sign.
+ */
+#include "gen_parts.h"
+
+enum { BLOCK4 = 8, UNROLL = 4 }; /* values of k in a block of s4; unrolled otherwise */
+
+/* Bytes of one value of k in a panel; of s4, of a block. */
+static int b_bytes(const kernel_spec *s)
+{
+    switch (s->dot) {
+    case DOT_F32: return 4 * s->cols;
+    case DOT_FS8: return s->cols;
+    case DOT_FS4: return 4 * s->cols;
+    default: return 2 * s->cols;
+    }
+}
+
+static bool paired(const kernel_spec *s) { return s->dot == DOT_BF16 && s->cols == NR_FLOAT; }
+
+/* Panels 2 and 3 to the right; zero points. Rows in place need R8 .. R10 from 4 rows on, when no panel is beside. */
+enum { R_STEP = R10, R_STEP3 = R11 };
+static int r_zero(const kernel_spec *s) { return s->rows > 3 ? R11 : R9; }
+
+/* `bytes` into the panel of vector v, from the current k. */
+static x86_mem b_at(int v, int64_t bytes)
+{
+    static const struct { int8_t index, scale; } panel[ABREAST_MAX] = { { -1, 1 }, { R_STEP, 1 }, { R_STEP, 2 }, { R_STEP3, 1 } };
+    return at_index(R_B, panel[v / 2].index, panel[v / 2].scale, bytes);
+}
+
+static x86_mem a_at(const kernel_spec *s, int i, int k)
+{
+    static const struct { int8_t index, scale; } row[MR_FLOAT] = { { -1, 1 }, { R_LDA, 1 }, { R_LDA, 2 }, { R_LDA3, 1 }, { R_LDA, 4 }, { R_LDA5, 1 } };
+    if (s->form != A_PLACE) return at(R_A, 4 * (k * s->rows + i));
+    return at_index(R_A, row[i].index, row[i].scale, 4 * k);
+}
+
+/* Register d = vector v of B, k values on; of s4, value k of the block at hand. */
+static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
+{
+    const int64_t at_k = s->dot == DOT_FS4 ? 0 : (int64_t)k * b_bytes(s);
+    const int half = v % 2;
+    switch (s->dot) {
+    case DOT_F32: rm(as, VMOVDQU, d, b_at(v, at_k + 32 * half)); break;
+    case DOT_F16: rm(as, VCVTPH2PS, d, b_at(v, at_k + 16 * half)); break;
+    case DOT_BF16:
+        if (paired(s) && half) { /* R_TMP: the mask */
+            rm(as, VMOVDQU, d, b_at(v, at_k));
+            rrm(as, VPAND, d, d, at(R_TMP, offsetof(kernel_const, high)));
+        } else {
+            rm(as, paired(s) ? VMOVDQU : VPMOVZXWD, d, b_at(v, at_k + (paired(s) ? 0 : 16 * half)));
+            op_reg(as, VPSLLD, YMM, d, 0, d, 16);
+        }
+        break;
+    case DOT_FS8:
+        rm(as, VPMOVSXBD, d, b_at(v, at_k + 8 * half));
+        rr(as, VCVTDQ2PS, d, d);
+        break;
+    default:
+        rm(as, VMOVDQU, d, b_at(v, 32 * half));
+        if (k < BLOCK4 - 1) op_reg(as, VPSLLD, YMM, d, 0, d, 28 - 4 * k);
+        op_reg(as, VPSRAD, YMM, d, 0, d, 28);
+        rr(as, VCVTDQ2PS, d, d);
+    }
+    if (s->zero_b) rrm(as, VSUBPS, d, d, at(r_zero(s), 32 * v));
+}
+
+/* sums += A's values k on times B's. */
+static void step(assembler *as, const kernel_spec *s, int k)
+{
+    const tile_regs t = tile_of(s);
+    const int first = t.rows * t.vecs, room = 16 - first;
+    if (t.rows < t.vecs) { /* A is held */
+        for (int i = 0; i < t.rows; i++) rm(as, VBROADCASTSS, first + i, a_at(s, i, k));
+        const int passing = room - t.rows;
+        for (int v = 0; v < t.vecs; v++) {
+            const int b = first + t.rows + v % passing;
+            if (t.rows == 1 && s->dot == DOT_F32) {
+                rrm(as, VFMADD231PS, reg_of(t, 0, v), first, b_at(v, (int64_t)k * b_bytes(s) + 32 * (v % 2)));
+                continue;
+            }
+            load_b(as, s, b, v, k);
+            for (int i = 0; i < t.rows; i++) rrr(as, VFMADD231PS, reg_of(t, i, v), first + i, b);
+        }
+        return;
+    }
+    for (int v = 0; v < t.vecs; v++) load_b(as, s, first + v, v, k);
+    const int passing = room - t.vecs;
+    for (int i = 0; i < t.rows; i++) {
+        const int a = first + t.vecs + i % passing;
+        rm(as, VBROADCASTSS, a, a_at(s, i, k));
+        for (int v = 0; v < t.vecs; v++) rrr(as, VFMADD231PS, reg_of(t, i, v), a, first + v);
+    }
+}
+
+static void steps(assembler *as, const kernel_spec *s, int count, bool advance_b)
+{
+    for (int k = 0; k < count; k++) step(as, s, k);
+    ri(as, ADDI, R_A, count * (s->form == A_PLACE ? 4 : 4 * s->rows));
+    if (advance_b) ri(as, ADDI, R_B, s->dot == DOT_FS4 ? b_bytes(s) : count * b_bytes(s));
+}
+
+/* R_N values of k; of s4 the k_tail past a whole block last. */
+static void loop(assembler *as, const kernel_spec *s)
+{
+    const int unroll = s->dot == DOT_FS4 ? BLOCK4 : UNROLL;
+    const label again = asm_label(as), rest = asm_label(as), one = asm_label(as), done = asm_label(as);
+    ri(as, CMPI, R_N, unroll);
+    asm_jcc(as, CC_B, rest);
+    asm_place(as, again);
+    steps(as, s, unroll, true);
+    ri(as, SUBI, R_N, unroll);
+    ri(as, CMPI, R_N, unroll);
+    asm_jcc(as, CC_AE, again);
+    asm_place(as, rest);
+    if (s->dot == DOT_FS4 && !s->k_tail) return;
+    op_reg(as, TEST, 0, R_N, 0, R_N, 0);
+    asm_jcc(as, CC_Z, done);
+    if (s->dot == DOT_FS4) {
+        steps(as, s, s->k_tail, true);
+    } else {
+        asm_place(as, one);
+        steps(as, s, 1, true);
+        ri(as, SUBI, R_N, 1);
+        asm_jcc(as, CC_NZ, one);
+    }
+    asm_place(as, done);
+}
+
+static void zero_sums(assembler *as, tile_regs t)
+{
+    for (int i = 0; i < t.rows * t.vecs; i++) rrr(as, VPXOR, i, i, i);
+}
+
+/* Sums or totals from raw_in, if it is given; else zero. */
+static void begin(assembler *as, const kernel_spec *s, bool totals)
+{
+    const tile_regs t = tile_of(s);
+    const label fresh = asm_label(as), begun = asm_label(as);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(raw_in), 0);
+    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(as, CC_Z, fresh);
+    for (int i = 0; i < t.rows; i++)
+        for (int v = 0; v < t.vecs; v++) rm(as, VMOVDQU, reg_of(t, i, v), at(R_TMP, 4 * NR_FLOAT * i + 32 * v));
+    asm_jump(as, begun);
+    asm_place(as, fresh);
+    zero_sums(as, t);
+    asm_place(as, begun);
+    if (!totals) return;
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(totals), 0);
+    for (int i = 0; i < t.rows * t.vecs; i++) rm(as, VMOVDQU_ST, i, at(R_TMP, 32 * i));
+}
+
+/* Groups of k one after the other; the totals wait in memory. */
+static void groups(assembler *as, const kernel_spec *s)
+{
+    const tile_regs t = tile_of(s);
+    const int x = t.rows * t.vecs;
+    const label again = asm_label(as), whole = asm_label(as), out = asm_label(as);
+    begin(as, s, true);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(scale_b), 0);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, ARG(scale_at), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(quads), 0);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, ARG(left), 0);
+    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(as, CC_Z, out);
+    asm_place(as, again);
+    op_mem(as, MOV, 0, R_N, 0, ARG(left), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(group), 0);
+    op_reg(as, CMP, 0, R_N, 0, R_TMP, 0);
+    asm_jcc(as, CC_B, whole);
+    op_mem(as, MOV, 0, R_N, 0, ARG(group), 0);
+    asm_place(as, whole);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(left), 0);
+    op_reg(as, SUB, 0, R_TMP, 0, R_N, 0);
+    op_mem(as, MOV_ST, 0, R_TMP, 0, ARG(left), 0);
+    zero_sums(as, t);
+    if (paired(s)) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+    loop(as, s);
+    op_mem(as, MOV, 0, R_N, 0, ARG(scale_at), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(totals), 0);
+    for (int v = 0; v < t.vecs; v++) {
+        rm(as, VMOVDQU, x, at(R_N, 32 * v));
+        for (int i = 0; i < t.rows; i++) {
+            const int acc = reg_of(t, i, v);
+            rrm(as, VFMADD213PS, acc, x, at(R_TMP, 32 * acc));
+            rm(as, VMOVDQU_ST, acc, at(R_TMP, 32 * acc));
+        }
+    }
+    op_mem(as, ADD, 0, R_N, 0, ARG(group_step), 0);
+    op_mem(as, MOV_ST, 0, R_N, 0, ARG(scale_at), 0);
+    if (s->zero_b) op_mem(as, ADD, 0, r_zero(s), 0, ARG(group_step), 0);
+    op_mem(as, MOV, 0, R_TMP, 0, ARG(left), 0);
+    op_reg(as, TEST, 0, R_TMP, 0, R_TMP, 0);
+    asm_jcc(as, CC_NZ, again);
+    asm_place(as, out);
+}
+
+void gen_float(assembler *as, const kernel_spec *s)
+{
+    op_mem(as, MOV, 0, R_A, 0, ARG(a), 0);
+    op_mem(as, MOV, 0, R_B, 0, ARG(b), 0);
+    if (s->form == A_PLACE && s->rows > 1) {
+        op_mem(as, MOV, 0, R_LDA, 0, ARG(lda), 0);
+        if (s->rows > 3) op_mem(as, LEA, 0, R_LDA3, 0, at_index(R_LDA, R_LDA, 2, 0), 0);
+        if (s->rows > 5) op_mem(as, LEA, 0, R_LDA5, 0, at_index(R_LDA, R_LDA, 4, 0), 0);
+    }
+    if (s->abreast > 1) op_mem(as, MOV, 0, R_STEP, 0, ARG(b_step), 0);
+    if (s->abreast > 3) op_mem(as, LEA, 0, R_STEP3, 0, at_index(R_STEP, R_STEP, 2, 0), 0);
+    if (s->zero_b) op_mem(as, MOV, 0, r_zero(s), 0, ARG(zero_b), 0);
+    if (s->group) {
+        groups(as, s);
+        return;
+    }
+    begin(as, s, false);
+    op_mem(as, MOV, 0, R_N, 0, ARG(quads), 0);
+    if (paired(s)) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+    loop(as, s);
+}
