@@ -36,6 +36,7 @@
  *   B panel        | k 0: col 0, col 1, ... cols (16 but in the last panel) | k 1: ... |   of its type, but
  *                  bf16 panels of 16: | col 0, col 8 | col 1, col 9 | ..., so that one load serves two vectors
  *                  s4: blocks of 8 k, a column's in 4 bytes, k rising from the low bits; zero-filled past k
+ *   b_place   f32  B as the caller has it: row k at b + k * ldb, panels side by side; read exactly
  *
  * Each sum is a chain of fused multiply-adds from k 0 on, never split, so every tile shape, block of k and
  * thread count gives the same bits. With `group` the chain runs over each group by itself, and
@@ -94,7 +95,8 @@ typedef struct kernel_spec {
     uint8_t chain[OCTET_OPS];
     uint8_t gate_cols;      /* with a gate: columns of C from each panel, 1 .. half of it; else 0 */
     uint8_t stands_for;     /* DOT_PLAIN: the dot whose layout it reads   */
-    uint8_t unused[6];
+    uint8_t b_place;        /* DOT_F32: 1: B is not packed                */
+    uint8_t unused[5];
 } kernel_spec;
 
 static inline int  chain_op(uint8_t c) { return c & 15; }
@@ -120,6 +122,7 @@ typedef struct kernel_const {
     uint32_t one[8], round[8], quiet[8]; /* of bf16 rounding                 */
     uint32_t high[8];                /* 0xffff0000: the upper bf16 of a pair */
     uint32_t sign[8];
+    uint32_t mask[8][8];             /* of the first so many lanes           */
     float    act[ACT_CONST_COUNT][8];
 } kernel_const;
 extern const kernel_const gen_const;
@@ -153,6 +156,7 @@ typedef struct kernel_args {
     int64_t        lda;             /* A_PLACE, in bytes                             */
     const int8_t  *b;
     int64_t        b_step;          /* from panel to panel, in bytes                 */
+    int64_t        ldb;             /* b_place, in bytes                             */
     int64_t        quads;           /* floating: values of k                         */
     const residual_span *span;      /* of this panel, or NULL: no residual anywhere  */
     int64_t        span_step;       /* in bytes                                      */

@@ -29,6 +29,10 @@ static bool paired(const kernel_spec *s) { return s->dot == DOT_BF16 && s->cols 
 enum { R_STEP = R10, R_STEP3 = R11 };
 static int r_zero(const kernel_spec *s) { return s->rows > 3 ? R11 : R9; }
 
+/* B in place: its rows are R_LDB bytes apart, panels follow one another; MASK has the columns of a narrow vector. */
+enum { R_LDB = R11, MASK = 15 };
+static bool masked(const kernel_spec *s) { return s->b_place && s->cols % 8; }
+
 /* `bytes` into the panel of vector v, from the current k. */
 static x86_mem b_at(int v, int64_t bytes)
 {
@@ -48,6 +52,11 @@ static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
 {
     const int64_t at_k = s->dot == DOT_FS4 ? 0 : (int64_t)k * b_bytes(s);
     const int half = v % 2;
+    if (s->b_place) {
+        if (masked(s) && v == tile_of(s).vecs - 1) rrm(as, VMASKMOVPS, d, MASK, at(R_B, 32 * v));
+        else rm(as, VMOVDQU, d, at(R_B, 32 * v));
+        return;
+    }
     switch (s->dot) {
     case DOT_F32: rm(as, VMOVDQU, d, b_at(v, at_k + 32 * half)); break;
     case DOT_F16: rm(as, VCVTPH2PS, d, b_at(v, at_k + 16 * half)); break;
@@ -77,14 +86,14 @@ static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
 static void step(assembler *as, const kernel_spec *s, int k)
 {
     const tile_regs t = tile_of(s);
-    const int first = t.rows * t.vecs, room = 16 - first;
+    const int first = t.rows * t.vecs, room = 16 - first - masked(s);
     if (t.rows < t.vecs) { /* A is held */
         for (int i = 0; i < t.rows; i++) rm(as, VBROADCASTSS, first + i, a_at(s, i, k));
         const int passing = room - t.rows;
         for (int v = 0; v < t.vecs; v++) {
             const int b = first + t.rows + v % passing;
-            if (t.rows == 1 && s->dot == DOT_F32) {
-                rrm(as, VFMADD231PS, reg_of(t, 0, v), first, b_at(v, (int64_t)k * b_bytes(s) + 32 * (v % 2)));
+            if (t.rows == 1 && s->dot == DOT_F32 && !masked(s)) {
+                rrm(as, VFMADD231PS, reg_of(t, 0, v), first, s->b_place ? at(R_B, 32 * v) : b_at(v, (int64_t)k * b_bytes(s) + 32 * (v % 2)));
                 continue;
             }
             load_b(as, s, b, v, k);
@@ -103,9 +112,12 @@ static void step(assembler *as, const kernel_spec *s, int k)
 
 static void steps(assembler *as, const kernel_spec *s, int count, bool advance_b)
 {
-    for (int k = 0; k < count; k++) step(as, s, k);
+    for (int k = 0; k < count; k++) {
+        step(as, s, k);
+        if (s->b_place) op_reg(as, ADD, 0, R_B, 0, R_LDB, 0);
+    }
     ri(as, ADDI, R_A, count * (s->form == A_PLACE ? 4 : 4 * s->rows));
-    if (advance_b) ri(as, ADDI, R_B, s->dot == DOT_FS4 ? b_bytes(s) : count * b_bytes(s));
+    if (advance_b && !s->b_place) ri(as, ADDI, R_B, s->dot == DOT_FS4 ? b_bytes(s) : count * b_bytes(s));
 }
 
 /* R_N values of k; of s4 the k_tail past a whole block last. */
@@ -213,8 +225,13 @@ void gen_float(assembler *as, const kernel_spec *s)
         if (s->rows > 3) op_mem(as, LEA, 0, R_LDA3, 0, at_index(R_LDA, R_LDA, 2, 0), 0);
         if (s->rows > 5) op_mem(as, LEA, 0, R_LDA5, 0, at_index(R_LDA, R_LDA, 4, 0), 0);
     }
-    if (s->abreast > 1) op_mem(as, MOV, 0, R_STEP, 0, ARG(b_step), 0);
-    if (s->abreast > 3) op_mem(as, LEA, 0, R_STEP3, 0, at_index(R_STEP, R_STEP, 2, 0), 0);
+    if (s->b_place) op_mem(as, MOV, 0, R_LDB, 0, ARG(ldb), 0);
+    if (masked(s)) {
+        op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+        rm(as, VMOVDQU, MASK, at(R_TMP, (int64_t)offsetof(kernel_const, mask) + 32 * (s->cols % 8)));
+    }
+    if (s->abreast > 1 && !s->b_place) op_mem(as, MOV, 0, R_STEP, 0, ARG(b_step), 0);
+    if (s->abreast > 3 && !s->b_place) op_mem(as, LEA, 0, R_STEP3, 0, at_index(R_STEP, R_STEP, 2, 0), 0);
     if (s->zero_b) op_mem(as, MOV, 0, r_zero(s), 0, ARG(zero_b), 0);
     if (s->group) {
         groups(as, s);

@@ -24,6 +24,11 @@ const kernel_const gen_const = {
               { FROM(WIDES, 0), FROM(WIDES, 1), FROM(WIDES, 2), FROM(WIDES, 3) } },
     .tail3 = { 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z, 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z },
     .one = X8(1), .round = X8(0x7fff), .quiet = X8(0x400000), .high = X8(0xffff0000u), .sign = X8(0x80000000u),
+#define LANE(n, i) ((i) < (n) ? 0xffffffffu : 0)
+#define LANES(n) { LANE(n, 0), LANE(n, 1), LANE(n, 2), LANE(n, 3), LANE(n, 4), LANE(n, 5), LANE(n, 6), LANE(n, 7) }
+    .mask = { LANES(0), LANES(1), LANES(2), LANES(3), LANES(4), LANES(5), LANES(6), LANES(7) },
+#undef LANES
+#undef LANE
 #define ACT(name, value) [name] = X8(value),
     .act = { ACT_CONSTS(ACT) },
 #undef ACT
@@ -62,7 +67,7 @@ static bool float_valid(const kernel_spec *s)
     return c && (s->form == A_FLOAT || s->form == A_PLACE) && s->rows >= 1 && s->rows <= MR_FLOAT && s->cols >= 1 && s->cols <= NR_FLOAT
         && (s->abreast == 1 || (s->cols == NR_FLOAT && s->abreast == dot_abreast(s->rows)) || (s->cols == NR_FLOAT && s->abreast == 2 && s->rows == 1))
         && s->k_tail < (s->dot == DOT_FS4 ? 8 : 1) && !s->zero_a && !s->scale_a_rows && s->bias != BIAS_S32
-        && !(s->zero_b && s->dot < DOT_FS8) && (s->scale_b || !s->group) && s->a == OCTET_F32 && chain_valid(s, NR_FLOAT / 2);
+        && !(s->b_place && (s->dot != DOT_F32 || s->scale_b)) && !(s->zero_b && s->dot < DOT_FS8) && (s->scale_b || !s->group) && s->a == OCTET_F32 && chain_valid(s, NR_FLOAT / 2);
 }
 
 static bool valid(const kernel_spec *s)
@@ -73,7 +78,7 @@ static bool valid(const kernel_spec *s)
     return s->dot > DOT_PLAIN && s->form < A_FORMS && s->form != A_FLOAT
         && (s->form == A_WIDE) == wide && (s->form == A_SPLIT) == (s->dot == DOT_S)
         && s->rows >= 1 && s->rows <= (wide ? 6 : s->dot == DOT_S ? 1 : MR_MAX) && s->cols >= 1 && s->cols <= NR && s->k_tail < 4
-        && !(s->dot == DOT_WS && s->k_tail) && s->c >= OCTET_U8 && s->c <= OCTET_BF16 && s->abreast <= 1 && !s->group && !s->scale_b
+        && !(s->dot == DOT_WS && s->k_tail) && s->c >= OCTET_U8 && s->c <= OCTET_BF16 && s->abreast <= 1 && !s->b_place && !s->group && !s->scale_b
         && chain_valid(s, NR / 2);
 }
 
@@ -208,7 +213,7 @@ void kernel_name(const kernel_spec *s, char name[KERNEL_NAME])
     const format *c = format_of((octet_dtype)s->c);
     const bool is_float = dot_is_float(s->dot);
     int n = snprintf(name, KERNEL_NAME, "%s%s-%s-%dx%d%s%s%s%s%s%s%s", is_float ? "f32" : "u8s8", c ? c->name : "?", dot_name(s->dot),
-                     s->rows, s->cols * (s->abreast ? s->abreast : 1), s->form == A_PLACE ? "-place" : "", s->k_tail ? "-tail" : "",
+                     s->rows, s->cols * (s->abreast ? s->abreast : 1), s->b_place ? "-bplace" : s->form == A_PLACE ? "-place" : "", s->k_tail ? "-tail" : "",
                      s->zero_a || s->zero_b ? "-zp" : "", s->bias ? "-bias" : "", s->accumulate ? "-acc" : "", s->clamp ? "-clamp" : "",
                      s->group ? "-group" : "");
     for (int i = 0; i < OCTET_OPS && s->chain[i] && n < KERNEL_NAME; i++)

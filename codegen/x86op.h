@@ -62,6 +62,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPBROADCASTD,"vpbroadcastd",ENC_VEX, MAP_0F38, PP_66, 0, 0x58, FORM_RM,  MEM_E4, 0) \
     X(VPBROADCASTQ,"vpbroadcastq",ENC_VEX, MAP_0F38, PP_66, 0, 0x59, FORM_RM,  MEM_E8, 0) \
     X(VBROADCASTSS,"vbroadcastss",ENC_VEX, MAP_0F38, PP_66, 0, 0x18, FORM_RM,  MEM_E4, 0) \
+    X(VMASKMOVPS,  "vmaskmovps",  ENC_VEX, MAP_0F38, PP_66, 0, 0x2c, FORM_RVM, MEM_FULL, 0) \
     X(VMOVDQU,     "vmovdqu",     ENC_VEX, MAP_0F,   PP_F3, 0, 0x6f, FORM_RM,  MEM_FULL, 0) \
     X(VMOVDQU_ST,  "vmovdqu",     ENC_VEX, MAP_0F,   PP_F3, 0, 0x7f, FORM_MR,  MEM_FULL, 0) \
     X(VMOVQ,       "vmovq",       ENC_VEX, MAP_0F,   PP_F3, 0, 0x7e, FORM_RM,  MEM_E8, 0) \

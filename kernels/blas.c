@@ -1,11 +1,13 @@
 /*
  * The one-call products: a plan from a small table, B packed into a borrowed workspace (or, if it is
- * larger, into memory of the call), one run. On the process's own context.
+ * larger, into memory of the call), one run. A small row-major B of f32 is not packed but read where it
+ * lies. On the process's own context.
  */
 #include <math.h>
 
-#include "gemm.h"
+#include "format.h"
 #include "mxcsr.h"
+#include "run.h"
 
 /* Plans by description. A slot, once filled, stays: plans are small, and what does not find a slot
  * among its PROBES gets a plan for that call only. */
@@ -15,7 +17,7 @@ static _Atomic(octet_plan *) plans[PLANS];
 static unsigned hash(const octet_gemm_desc *d)
 {
     uint64_t h = (uint64_t)d->n * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)d->k * UINT64_C(0xbf58476d1ce4e5b9);
-    h ^= ((uint64_t)d->a << 3 | (uint64_t)d->c << 8 | (uint64_t)d->flags << 12 | (uint64_t)d->bias << 20
+    h ^= ((uint64_t)d->a << 3 | (uint64_t)d->b << 32 | (uint64_t)d->c << 8 | (uint64_t)d->flags << 12 | (uint64_t)d->bias << 20
           | (uint64_t)d->trans_a << 24 | (uint64_t)d->trans_b << 25) * UINT64_C(0x94d049bb133111eb);
     return (unsigned)(h >> 40);
 }
@@ -45,22 +47,80 @@ static octet_status plan_for(const octet_gemm_desc *d, octet_plan **out, bool *t
 /* What the sisters differ in. */
 typedef struct call {
     const char    *who;
-    octet_dtype    a, c;
+    octet_dtype    a, b, c;
     int            trans_a, trans_b;
     int64_t        m, n, k;
     const void    *pa;
     int64_t        lda;
-    const int8_t  *pb;
+    const void    *pb;
     int64_t        ldb;
     void          *pc;
     int64_t        ldc;
     const octet_requant *q;
 } call;
 
-static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory)
+/* Reading B in place walks its rows once for each panel of 16 columns: good while they stay in L2. */
+enum { IN_PLACE_BYTES = 256 << 10 };
+static bool reads_b_in_place(const octet_plan *p, int64_t ldb)
 {
-    const view lines = b_lines(p, x->pb, x->ldb);
-    const source b = { .type = OCTET_S8, .count = 1, .views = &lines };
+    const octet_gemm_desc *d = &p->desc;
+    return d->b == OCTET_F32 && !d->trans_b && d->k <= IN_PLACE_BYTES / 4 / max64(1, ldb);
+}
+
+/* The head of a packed B without the B. */
+static void head_of(const octet_plan *p, blob *head, octet_packed *h)
+{
+    memset(head, 0, sizeof *head);
+    head->n = p->b.columns;
+    head->given_n = p->b.n;
+    head->k = p->b.k;
+    head->kc = KC_MIN;
+    head->type = (uint8_t)p->b.type;
+    head->nr = (uint8_t)p->b.nr;
+    head->floating = p->b.floating;
+    *h = (octet_packed){ .plan = (octet_plan *)(uintptr_t)p, .blob = head };
+    h->portable = !plan_generate_b_place(p);
+}
+
+static octet_gemm_args args_of(const call *x, const octet_requant *q)
+{
+    octet_gemm_args args = OCTET_GEMM_ARGS;
+    args.m = x->m;
+    args.a = x->pa;
+    args.lda = x->lda;
+    args.c = x->pc;
+    args.ldc = x->ldc;
+    args.bias = q->bias;
+    args.zero_a = q->zero_a;
+    args.zero_c = q->zero_c;
+    return args;
+}
+
+static octet_status run_in_place(const octet_plan *p, const call *x)
+{
+    const octet_requant none = OCTET_REQUANT;
+    octet_gemm_args args = args_of(x, &none);
+    blob head;
+    octet_packed h;
+    gemm_problem g;
+    view rows;
+    dest c;
+    head_of(p, &head, &h);
+    args.b = &h;
+    const char *broken = args_breach(p, &args);
+    if (broken) return fail(OCTET_EINVAL, "%s: %s", x->who, broken);
+    problem_of(p, &args, &rows, &c, &g);
+    g.b_place = x->pb;
+    g.ldb = x->ldb;
+    cpu_gemm(&g);
+    return OCTET_OK;
+}
+
+/* B packed into `memory`: an operand that lives as long as that. */
+static void pack_once(const octet_plan *p, const void *pb, int64_t ldb, const octet_requant *q, void *memory, octet_packed *h)
+{
+    const view lines = b_lines(p, pb, ldb);
+    const source b = { .type = p->desc.b, .count = 1, .views = &lines };
     octet_quant qb = OCTET_QUANT;
     qb.scale = q->scale;
     qb.scales = q->scales;
@@ -69,49 +129,69 @@ static octet_status run_packed(const octet_plan *p, const call *x, const octet_r
     const unsigned kept = fp_enter();
     pack_b(&b, &p->b, p->blocks.kc, &qb, false, p->cpu, memory, &used);
     fp_leave(kept);
-    octet_packed h = { .plan = (octet_plan *)(uintptr_t)p, .blob = memory };
-    packed_dots(&h);
-    h.portable = !plan_generate(p, h.blob->has_zeros, h.dots, false); /* no room for code: this once, slowly */
-    octet_gemm_args args = OCTET_GEMM_ARGS;
-    args.m = x->m;
-    args.a = x->pa;
-    args.lda = x->lda;
-    args.b = &h;
-    args.c = x->pc;
-    args.ldc = x->ldc;
-    args.bias = q->bias;
-    args.zero_a = q->zero_a;
-    args.zero_c = q->zero_c;
-    return octet_run(p, &args);
+    *h = (octet_packed){ .plan = (octet_plan *)(uintptr_t)p, .blob = memory };
+    packed_dots(h);
+    h->portable = !plan_generate(p, h->blob->has_zeros, h->dots, false); /* no room for code: this once, slowly */
 }
 
-static octet_status gemm(const call *x)
+static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory)
 {
-    octet_requant q = OCTET_REQUANT;
-    if (x->q && !copy_versioned(&q, sizeof q, sizeof(size_t), x->q))
-        return fail(OCTET_EINVAL, "%s: q->size is not of a known version; initialize with OCTET_REQUANT", x->who);
+    octet_packed h;
+    octet_gemm_args args = args_of(x, q);
+    pack_once(p, x->pb, x->ldb, q, memory, &h);
+    args.b = &h;
+    const char *broken = args_breach(p, &args);
+    return broken ? fail(OCTET_EINVAL, "%s: %s", x->who, broken) : octet_run(p, &args);
+}
+
+/* Memory for a B packed for this call: a workspace's, or allocated. */
+typedef struct room { octet_ctx *ctx; int slot; void *memory; size_t bytes; } room;
+
+static bool room_take(const octet_plan *p, room *r)
+{
+    *r = (room){ .ctx = p->ctx, .slot = -1 };
+    packed_bound(&p->b, false, &r->bytes);
+    if (r->bytes <= r->ctx->workspace_bytes && (r->slot = ctx_take_workspace(r->ctx)) >= 0)
+        r->memory = atomic_load(&r->ctx->memory) + (size_t)r->slot * r->ctx->workspace_bytes;
+    else
+        r->memory = mem_alloc(&r->ctx->allocator, r->bytes);
+    return r->memory;
+}
+
+static void room_leave(room *r)
+{
+    if (r->slot >= 0) ctx_return_workspace(r->ctx, r->slot);
+    else mem_free(&r->ctx->allocator, r->memory, r->bytes);
+}
+
+static octet_gemm_desc desc_of(const call *x, const octet_requant *q, unsigned flags)
+{
     octet_gemm_desc d;
     memset(&d, 0, sizeof d); /* compared as bytes */
     d.size = sizeof d;
     d.n = x->n;
     d.k = x->k;
     d.a = x->a;
-    d.b = OCTET_S8;
+    d.b = x->b;
     d.c = x->c;
     d.trans_a = x->trans_a;
     d.trans_b = x->trans_b;
-    d.bias = q.bias ? OCTET_S32 : (octet_dtype)0;
-    d.flags = q.relu ? OCTET_RELU : 0;
+    d.bias = q->bias ? OCTET_S32 : (octet_dtype)0;
+    d.flags = flags | (q->relu ? OCTET_RELU : 0);
+    d.scale_a = flags & OCTET_DYNAMIC ? OCTET_PER_ROW : OCTET_PER_TENSOR;
+    return d;
+}
 
+static octet_status gemm(const call *x, unsigned flags)
+{
+    octet_requant q = OCTET_REQUANT;
+    if (x->q && !copy_versioned(&q, sizeof q, sizeof(size_t), x->q))
+        return fail(OCTET_EINVAL, "%s: q->size is not of a known version; initialize with OCTET_REQUANT", x->who);
+    const octet_gemm_desc d = desc_of(x, &q, flags);
     octet_plan *p;
     bool temporary;
     octet_status st = plan_for(&d, &p, &temporary);
     if (st) return st;
-    size_t bound;
-    packed_bound(&p->b, false, &bound);
-    octet_ctx *ctx = p->ctx;
-    int slot = -1;
-    void *memory = NULL;
     const char *broken = b_breach(p, x->pb, x->ldb);
     if (broken)
         st = fail(OCTET_EINVAL, "%s: %s", x->who, broken);
@@ -119,21 +199,140 @@ static octet_status gemm(const call *x)
         st = fail(OCTET_EINVAL, "%s: zero_b = %d is outside -128 .. 127", x->who, q.zero_b);
     else if ((uintptr_t)q.scales % 4)
         st = fail(OCTET_EINVAL, "%s: scales is misaligned", x->who);
-    if (!st) {
-        if (bound <= ctx->workspace_bytes && (slot = ctx_take_workspace(ctx)) >= 0)
-            memory = atomic_load(&ctx->memory) + (size_t)slot * ctx->workspace_bytes;
-        else
-            memory = mem_alloc(&ctx->allocator, bound);
-        st = memory ? run_packed(p, x, &q, memory) : fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", x->who, bound);
-        if (slot >= 0) ctx_return_workspace(ctx, slot);
-        else mem_free(&ctx->allocator, memory, bound);
+    else if (reads_b_in_place(p, x->ldb))
+        st = run_in_place(p, x);
+    else {
+        room r;
+        if (!room_take(p, &r)) st = fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", x->who, r.bytes);
+        else {
+            st = run_packed(p, x, &q, r.memory);
+            room_leave(&r);
+        }
     }
     if (temporary) octet_plan_free(p);
     return st;
 }
 
-#define CALL(name, A, C, quant) \
-    gemm(&(call){ name, A, C, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc, quant })
+/* ---- batches of f32 ---- */
+
+typedef struct f32_batch {
+    const char  *who;
+    int64_t      m, n, k, lda, ldb, ldc, count;
+    int          trans_a, trans_b;
+    const float *a, *b;
+    float       *c;
+    int64_t      stride_a, stride_b, stride_c;
+    const float *const *as, *const *bs;
+    float       *const *cs;
+    const octet_plan *plan;
+    octet_gemm_args   args;
+} f32_batch;
+
+static const float *a_of(const f32_batch *w, int64_t i) { return w->as ? w->as[i] : w->a + i * w->stride_a; }
+static const float *b_of(const f32_batch *w, int64_t i) { return w->bs ? w->bs[i] : w->b + i * w->stride_b; }
+static float       *c_of(const f32_batch *w, int64_t i) { return w->cs ? w->cs[i] : w->c + i * w->stride_c; }
+
+/* A share of the products; B read in place, or packed into half of the workspace. */
+static void batch_part(void *arg, int64_t i, int64_t tasks, uint8_t *memory, size_t bytes)
+{
+    const f32_batch *w = arg;
+    const octet_plan *p = w->plan;
+    const bool in_place = reads_b_in_place(p, w->ldb);
+    const octet_requant none = OCTET_REQUANT;
+    const parts share = cut(w->count, tasks);
+    blob head;
+    octet_packed h;
+    gemm_problem g;
+    view rows;
+    dest c;
+    size_t bound = 0;
+    void *own = NULL, *packed = memory;
+    packed_bound(&p->b, false, &bound);
+    bound = (bound + 63) / 64 * 64;
+    if (in_place) {
+        head_of(p, &head, &h);
+    } else if (2 * bound <= bytes) {
+        memory += bound;
+        bytes -= bound;
+    } else {
+        packed = own = mem_alloc(&p->ctx->allocator, bound);
+    }
+    problem_of(p, &w->args, &rows, &c, &g);
+    g.b = &h;
+    for (int64_t j = part_start(share, i); j < part_start(share, i) + part_size(share, i); j++) {
+        rows.base = a_of(w, j);
+        c.base = c_of(w, j);
+        if (!in_place && !packed) { /* no memory: one by one, on the process's */
+            octet_gemm_f32(w->trans_a, w->trans_b, w->m, w->n, w->k, rows.base, w->lda, b_of(w, j), w->ldb, c.base, w->ldc);
+            continue;
+        }
+        if (in_place) {
+            g.b_place = b_of(w, j);
+            g.ldb = w->ldb;
+        } else if (j == part_start(share, i) || b_of(w, j) != b_of(w, j - 1)) {
+            pack_once(p, b_of(w, j), w->ldb, &none, packed, &h);
+        }
+        if (w->m && w->n) cpu_gemm_rows(&g, 0, w->m, memory, bytes);
+    }
+    mem_free(&p->ctx->allocator, own, bound);
+}
+
+static octet_status f32_batch_run(f32_batch *w)
+{
+    const call x = { w->who, OCTET_F32, OCTET_F32, OCTET_F32, w->trans_a, w->trans_b, w->m, w->n, w->k, NULL, w->lda, NULL, w->ldb, NULL, w->ldc, NULL };
+    const octet_requant none = OCTET_REQUANT;
+    const octet_gemm_desc d = desc_of(&x, &none, 0);
+    octet_plan *p;
+    bool temporary;
+    octet_status st = plan_for(&d, &p, &temporary);
+    if (st) return st;
+    blob head;
+    octet_packed h;
+    head_of(p, &head, &h);
+    w->plan = p;
+    w->args = args_of(&x, &none);
+    w->args.b = &h;
+    if (w->count < 0) st = fail(OCTET_EINVAL, "%s: count is negative", w->who);
+    else if (!w->cs && w->stride_c == 0 && w->count > 1) st = fail(OCTET_EINVAL, "%s: stride_c is 0, so that every product would write the same C", w->who);
+    for (int64_t i = 0; i < w->count && !st; i++) {
+        int64_t far;
+        if (!mul_ok(i, w->stride_a, &far) || !mul_ok(i, w->stride_b, &far) || !mul_ok(i, w->stride_c, &far) || far > INT64_MAX / 8 || far < INT64_MIN / 8)
+            st = fail(OCTET_EINVAL, "%s: a stride overflows", w->who);
+        if (st) break;
+        w->args.a = a_of(w, i);
+        w->args.c = c_of(w, i);
+        const char *broken = b_breach(p, b_of(w, i), w->ldb);
+        if (!broken) broken = args_breach(p, &w->args);
+        if (broken) st = fail(OCTET_EINVAL, "%s: product %lld: %s", w->who, (long long)i, broken);
+    }
+    w->args.b = NULL;
+    if (!st && w->count)
+        cpu_parts(p->ctx, NULL, 0, min64(w->count, cpu_tasks(p->ctx, (double)w->count * cpu_gemm_cost(&p->b, w->m))), batch_part, w);
+    if (temporary) octet_plan_free(p);
+    return st;
+}
+
+octet_status octet_gemm_f32_batch(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, int64_t stride_a,
+                                  const float *b, int64_t ldb, int64_t stride_b, float *c, int64_t ldc, int64_t stride_c, int64_t count)
+{
+    return f32_batch_run(&(f32_batch){ .who = "octet_gemm_f32_batch", .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,
+                                       .trans_a = trans_a, .trans_b = trans_b, .a = a, .b = b, .c = c, .stride_a = stride_a, .stride_b = stride_b, .stride_c = stride_c });
+}
+
+octet_status octet_gemm_f32_batch_pointers(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const float *const *a, int64_t lda,
+                                           const float *const *b, int64_t ldb, float *const *c, int64_t ldc, int64_t count)
+{
+    const char *who = "octet_gemm_f32_batch_pointers";
+    if (count > 0 && (!a || !b || !c)) return fail(OCTET_EINVAL, "%s: %s is NULL", who, !a ? "a" : !b ? "b" : "c");
+    return f32_batch_run(&(f32_batch){ .who = who, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,
+                                       .trans_a = trans_a, .trans_b = trans_b, .as = a, .bs = b, .cs = c });
+}
+
+/* ---- the sisters ---- */
+
+#define CALL_OF(name, A, B, C, quant, flags) \
+    gemm(&(call){ name, A, B, C, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc, quant }, flags)
+#define CALL(name, A, C, quant) CALL_OF(name, A, OCTET_S8, C, quant, 0)
 
 octet_status octet_gemm_u8s8s32(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const uint8_t *a, int64_t lda,
                                 const int8_t *b, int64_t ldb, int32_t *c, int64_t ldc)
@@ -164,4 +363,25 @@ octet_status octet_gemm_s8s8f32(int trans_a, int trans_b, int64_t m, int64_t n, 
                                 const int8_t *b, int64_t ldb, float *c, int64_t ldc, const octet_requant *q)
 {
     return CALL("octet_gemm_s8s8f32", OCTET_S8, OCTET_F32, q);
+}
+
+octet_status octet_gemm_f32(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                            const float *b, int64_t ldb, float *c, int64_t ldc)
+{
+    return CALL_OF("octet_gemm_f32", OCTET_F32, OCTET_F32, OCTET_F32, NULL, 0);
+}
+octet_status octet_gemm_f16(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                            const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
+{
+    return CALL_OF("octet_gemm_f16", OCTET_F16, OCTET_F16, OCTET_F16, NULL, 0);
+}
+octet_status octet_gemm_bf16(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                             const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
+{
+    return CALL_OF("octet_gemm_bf16", OCTET_BF16, OCTET_BF16, OCTET_BF16, NULL, 0);
+}
+octet_status octet_gemm_f32_dynamic(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                                    const int8_t *b, int64_t ldb, float *c, int64_t ldc, const octet_requant *q)
+{
+    return CALL_OF("octet_gemm_f32_dynamic", OCTET_F32, OCTET_S8, OCTET_F32, q, OCTET_DYNAMIC);
 }

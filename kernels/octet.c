@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "format.h"
-#include "gemm.h"
+#include "run.h"
 #include "mxcsr.h"
 #include "octet/quant.h"
 #include "requant.h"
@@ -252,8 +252,8 @@ static const char *operands_breach(const octet_plan *p, const octet_gemm_args *x
     return NULL;
 }
 
-/* The first promise of octet_gemm_args that is broken; NULL if none. */
-static const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
+/* See run.h. */
+const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
 {
     const octet_gemm_desc *d = &p->desc;
     const format *a = p->a, *c = p->c, *as = p->a_as;
@@ -323,7 +323,7 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a
         hi = x->clip_hi;
         lo = lo < hi ? lo : hi;
     }
-    if (!p->b.floating) set_i(k->zero_a_v, d->zero_a == OCTET_PER_ROW ? 0 : zero_a + (flip ? 128 : 0));
+    if (!p->b.floating) set_i(k->zero_a_v, p->zero_rows ? 0 : zero_a + (flip ? 128 : 0));
     if (d->c == OCTET_S32) {
         if (d->flags & (OCTET_RELU | OCTET_CLIP)) {
             set_i(k->lo.i, to_s32(lo));
@@ -344,14 +344,15 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a
     set_f(k->hi.f, hi);
 }
 
-/* The product as the CPU computes it, but for the views' storage, which the caller lends. */
-static void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows, dest *c, gemm_problem *g)
+void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows, dest *c, gemm_problem *g)
 {
     const octet_gemm_desc *d = &p->desc;
     *rows = (view){ x->a, d->trans_a ? 1 : x->lda, d->trans_a ? x->lda : 1, NULL, NULL };
     *c = (dest){ x->c, d->trans_c ? 1 : x->ldc, d->trans_c ? x->ldc : 1, NULL, NULL, 1 };
     g->plan = p;
     g->b = x->b;
+    g->b_place = NULL;
+    g->ldb = 0;
     g->m = x->m;
     g->a = (source){ .type = d->a, .count = 1, .views = rows, .flip = plan_a_type(p) == OCTET_S8 ? 0x80 : 0,
                      .as = plan_a_type(p), .zero = x->zero_a };
@@ -362,6 +363,7 @@ static void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows
     g->scale_a_rows = d->scale_a == OCTET_PER_ROW ? x->scale_a_rows : NULL;
     g->bias = d->bias ? x->bias : NULL;
     g->operand = x->operand;
+    g->row_base = 0;
     g->sums = x->sums;
     g->ld_sums = x->ld_sums;
     g->done = x->done;

@@ -39,7 +39,7 @@ kernel_spec plan_spec(const octet_plan *p, bool zero_b, int dot, bool place, int
         if (dot == DOT_F32) s.zero_b = 0; /* taken off when the panel was widened */
     } else {
         s.k_tail = (uint8_t)(dot == DOT_WS ? 0 : d->k % 4);
-        s.zero_a = d->zero_a == OCTET_PER_ROW ? ZERO_A_ROWS : ZERO_A_ONE;
+        s.zero_a = p->zero_rows ? ZERO_A_ROWS : ZERO_A_ONE;
         s.scale_a_rows = d->scale_a == OCTET_PER_ROW && d->c != OCTET_S32;
     }
     return s;
@@ -51,12 +51,13 @@ bool plan_places(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LEVE
     return p->desc.a == OCTET_U8 && !p->desc.trans_a && !zero_b && !has_residual && !(dots[0] & ~(unsigned)T_DOTS);
 }
 
-static bool generate_one(const octet_plan *p, bool zero_b, int dot, bool place, int kind, int cols, int rows)
+static bool generate_one(const octet_plan *p, bool zero_b, int dot, bool place, bool b_place, int kind, int cols, int rows)
 {
     kernel_set *set = &p->sets[zero_b];
-    const int at = set_index(dot, place, kind, rows);
+    const int at = b_place ? set_index_b_place(place, kind, rows) : set_index(dot, place, kind, rows);
     if (atomic_load_explicit(&set->code[at], memory_order_acquire)) return true;
-    const kernel_spec spec = plan_spec(p, zero_b, dot, place, kind, cols, rows);
+    kernel_spec spec = plan_spec(p, zero_b, dot, place, kind, cols, rows);
+    spec.b_place = b_place;
     kernel *k = cache_acquire(&spec), *none = NULL;
     if (!k) return false;
     const kernel_fn code = kernel_code(k); /* the same for whoever comes first */
@@ -65,11 +66,11 @@ static bool generate_one(const octet_plan *p, bool zero_b, int dot, bool place, 
     return true;
 }
 
-static bool generate(const octet_plan *p, bool zero_b, int dot, bool place)
+static bool generate(const octet_plan *p, bool zero_b, int dot, bool place, bool b_place)
 {
     kernel_set *set = &p->sets[zero_b];
     const family *f = &families[dot];
-    const unsigned bit = 1u << (2 * dot + place);
+    const unsigned bit = 1u << (2 * (b_place ? DOT_PLAIN : dot) + place);
     const int half = p->b.nr / (p->b.gated ? 2 : 1);
     if (atomic_load_explicit(&set->ready, memory_order_acquire) & bit) return true;
     for (int kind = 0; kind < (dot_is_float(dot) ? KINDS : 2); kind++) {
@@ -79,7 +80,7 @@ static bool generate(const octet_plan *p, bool zero_b, int dot, bool place)
         if (kind == KIND_LAST ? !tail : panels < need) continue;
         for (int rows = f->min_rows; rows <= f->mr; rows++) {
             if (need > 1 && (dot_abreast(rows) < need)) break;
-            if (!generate_one(p, zero_b, dot, place, kind, cols, rows)) return false;
+            if (!generate_one(p, zero_b, dot, place, b_place, kind, cols, rows)) return false;
         }
     }
     atomic_fetch_or(&set->ready, bit);
@@ -91,10 +92,15 @@ static bool generate_floats(const octet_plan *p, bool zero_b)
 {
     for (int dot = p->dot;; dot = DOT_F32) {
         const bool along_k = p->desc.a == OCTET_F32 && !p->desc.trans_a;
-        if (along_k && !generate(p, zero_b, dot, true)) return false;
-        if ((!along_k || p->any_view) && !generate(p, zero_b, dot, false)) return false;
+        if (along_k && !generate(p, zero_b, dot, true, false)) return false;
+        if ((!along_k || p->any_view) && !generate(p, zero_b, dot, false, false)) return false;
         if (dot == DOT_F32) return true;
     }
+}
+
+bool plan_generate_b_place(const octet_plan *p)
+{
+    return !p->cpu || generate(p, false, DOT_F32, !p->desc.trans_a, true);
 }
 
 bool plan_generate(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LEVELS], bool has_residual)
@@ -106,8 +112,8 @@ bool plan_generate(const octet_plan *p, bool zero_b, const unsigned dots[AMAX_LE
     const bool place = plan_places(p, zero_b, dots, has_residual);
     for (int dot = DOT_W; dot < DOT_F32; dot++) {
         if (!(want >> dot & 1)) continue;
-        if (!generate(p, zero_b, dot, false)) return false;
-        if (place && families[dot].place && !generate(p, zero_b, dot, true)) return false;
+        if (!generate(p, zero_b, dot, false, false)) return false;
+        if (place && families[dot].place && !generate(p, zero_b, dot, true, false)) return false;
     }
     return true;
 }
@@ -230,7 +236,6 @@ octet_status plan_create(octet_ctx *ctx, const octet_gemm_desc *desc, blocking b
     const b_shape shape = shape_of(&d);
     if (d.n > INT64_C(1) << 56 || d.k > INT64_C(1) << 56 || !packed_bound(&shape, true, &bytes))
         return fail(OCTET_EINVAL, "octet_plan_gemm: n = %lld by k = %lld is too large", (long long)d.n, (long long)d.k);
-    if (d.flags & OCTET_DYNAMIC && d.scale_a == OCTET_PER_ROW && met_as(&d) == OCTET_U8) d.zero_a = OCTET_PER_ROW;
     if ((d.flags & OCTET_REFUSE_OVERFLOW) && !shape.floating) {
         const int64_t safe = INT32_MAX / (255 * 255); /* with zero points, factors reach 255 in magnitude */
         if (d.k > safe)
@@ -270,6 +275,7 @@ octet_status plan_create(octet_ctx *ctx, const octet_gemm_desc *desc, blocking b
         const octet_op *o = &d.chain[p->steps];
         p->chain[p->steps] = (uint8_t)(o->kind | o->shape << 4 | (o->type == OCTET_F16 ? 1 : o->type == OCTET_BF16 ? 2 : 0) << 6);
     }
+    p->zero_rows = d.zero_a == OCTET_PER_ROW || ((d.flags & OCTET_DYNAMIC) && d.scale_a == OCTET_PER_ROW && met_as(&d) == OCTET_U8);
     p->floats = d.c != OCTET_S32 || is_floating(d.a) || (d.flags & OCTET_CLIP);
     p->any_view = any_view;
     p->quick = quick;

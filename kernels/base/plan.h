@@ -82,6 +82,7 @@ struct octet_plan {
     unsigned        cpu;       /* CPU_* bits in use; 0: the portable kernels */
     bool            any_view;  /* B of any kind meets A of 16 bits: W everywhere it may go */
     const struct format *a, *a_as, *c; /* of A as it comes and as it meets B, of C */
+    bool            zero_rows; /* a zero point for each row of A, given or found */
     bool            floats;    /* some step is in floating point             */
     bool            quick;     /* B changes with every call: no search for residuals       */
     kernel_set     *sets;      /* 2 */

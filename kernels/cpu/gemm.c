@@ -80,7 +80,7 @@ static void set_operands(const task *t, int64_t i, int64_t p)
         const char *base = o->t;
         x->panel_step = chain_shape(c) == OCTET_PER_M ? 0 : t->out_nr * size;
         x->row_step = chain_shape(c) == OCTET_PER_M ? 4 : chain_shape(c) == OCTET_FULL ? o->ld * size : 0;
-        x->p = base + i * x->row_step + p * x->panel_step;
+        x->p = base + (t->g->row_base + i) * x->row_step + p * x->panel_step;
         x->up = plan->b.gated ? x->p + plan->b.n / 2 * size : x->p;
     }
 }
@@ -94,6 +94,10 @@ static int float_panel(task *t, int64_t p, int64_t k0, int64_t kn, int64_t tiles
     x->scale_b = (const float *)(const void *)(t->scale_b + x->scale_b_step * p + at_group);
     x->zero_b = (const int32_t *)(const void *)(t->zero_b + x->zero_b_step * p + at_group);
     x->quads = kn;
+    if (t->g->b_place) {
+        x->b = (const int8_t *)(t->g->b_place + k0 * t->g->ldb + p * NR_FLOAT);
+        return t->plain ? DOT_PLAIN : DOT_F32;
+    }
     if (t->panel && tiles >= families[t->plan->dot].widen) {
         widen_float_panel(b, p, k0, kn, (float *)(void *)t->panel);
         x->b = (const int8_t *)t->panel;
@@ -178,8 +182,10 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
         if (t->plain) {
             fn = plain_kernel;
             t->spec = plan_spec(t->plan, b->has_zeros, dot, t->place, kind, cols, n);
+            t->spec.b_place = g->b_place != NULL;
         } else {
-            fn = atomic_load_explicit(&t->set->code[set_index(dot, t->place, kind, n)], memory_order_relaxed);
+            const int at = g->b_place ? set_index_b_place(t->place, kind, n) : set_index(dot, t->place, kind, n);
+            fn = atomic_load_explicit(&t->set->code[at], memory_order_relaxed);
         }
         x->tiles = alike;
         x->panels = panels / abreast;
@@ -265,7 +271,8 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     args->consts = &gen_const;
     args->res_k = blob_res_k(b);
     args->res_w = blob_res_w(b);
-    args->b_step = t.floating ? float_panel_stride((octet_dtype)b->type, b->k) : panel_stride(b->k);
+    args->ldb = 4 * g->ldb;
+    args->b_step = g->b_place ? 4 * NR_FLOAT : t.floating ? float_panel_stride((octet_dtype)b->type, b->k) : panel_stride(b->k);
     args->c_step = t.out_nr * t.elem;
     args->span_step = t.spans ? t.span_count * (int64_t)sizeof(residual_span) : 0;
     args->scale_b_step = b->scales ? 4 * t.nr : 0;
@@ -304,74 +311,76 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
 
 /* ---- threads ---- */
 
-typedef struct split { /* C in rectangles */
-    const gemm_problem *g;
-    parts               rows, panels;
-    uint8_t            *memory;
-    size_t              bytes; /* each */
-} split;
-
-static void one_task(void *arg, size_t i)
+int64_t cpu_tasks(const octet_ctx *ctx, double cost)
 {
-    const split *s = arg;
-    const int64_t r = s->panels.count == 1 ? (int64_t)i : (int64_t)i / s->panels.count, c = (int64_t)i - r * s->panels.count;
-    kernel_args args = s->g->fixed;
-    run_task(s->g, &args, part_start(s->rows, r), part_size(s->rows, r), part_start(s->panels, c), part_size(s->panels, c),
-             s->memory + i * s->bytes, s->bytes);
+    if (ctx->threads == 1 || cost < TASK_MACS) return 1;
+    return cost / TASK_MACS < ctx->threads ? (int64_t)(cost / TASK_MACS) + 1 : ctx->threads;
 }
 
-static __attribute__((noinline)) void on_the_stack(gemm_problem *g)
+typedef struct crew { cpu_part part; void *arg; int64_t tasks; uint8_t *memory; size_t bytes; } crew;
+
+static void one_of_crew(void *arg, size_t i)
+{
+    const crew *c = arg;
+    c->part(c->arg, (int64_t)i, c->tasks, c->memory + i * c->bytes, c->bytes);
+}
+
+static __attribute__((noinline)) void on_the_stack(cpu_part part, void *arg)
 {
     _Alignas(64) uint8_t memory[STACK_WORKSPACE];
-    run_task(g, &g->fixed, 0, g->m, 0, blob_panels(g->b->blob), memory, sizeof memory);
+    part(arg, 0, 1, memory, sizeof memory);
 }
 
-/* Rows are split first, while each task keeps several tiles; what is left over splits the panels. */
-static void divide(split *s, int64_t tasks)
+void cpu_parts(octet_ctx *ctx, void *workspace, size_t workspace_bytes, int64_t tasks, cpu_part part, void *arg)
 {
-    const int64_t m = s->g->m, panels = blob_panels(s->g->b->blob);
+    crew c = { part, arg, tasks, workspace, workspace_bytes };
+    int slot = -1;
+    if (workspace) {
+        while (c.tasks > 1 && workspace_bytes / (size_t)c.tasks < STACK_WORKSPACE) c.tasks--;
+        if (c.tasks > 1) c.bytes /= (size_t)c.tasks;
+        c.bytes = c.bytes / 64 * 64;
+        if (c.bytes < STACK_WORKSPACE) c.memory = NULL;
+    } else if ((slot = ctx_take_workspace(ctx)) >= 0) {
+        c.memory = atomic_load_explicit(&ctx->memory, memory_order_acquire) + (size_t)slot * ctx->workspace_bytes;
+        c.bytes = ctx->workspace_bytes;
+        if (tasks > 1) c.bytes = c.bytes / (size_t)tasks / 64 * 64;
+    }
+    if (!c.memory) on_the_stack(part, arg);
+    else if (c.tasks == 1) part(arg, 0, 1, c.memory, c.bytes);
+    else ctx_parallel(ctx, (size_t)c.tasks, one_of_crew, &c);
+    if (slot >= 0) ctx_return_workspace(ctx, slot);
+}
+
+/* C in rectangles. Rows are split first, while each task keeps several tiles; what is left over splits the panels. */
+static void rectangle(void *arg, int64_t i, int64_t tasks, uint8_t *memory, size_t bytes)
+{
+    gemm_problem *g = arg;
+    const int64_t panels = blob_panels(g->b->blob);
+    if (tasks == 1) {
+        run_task(g, &g->fixed, 0, g->m, 0, panels, memory, bytes);
+        return;
+    }
     int64_t row_tasks = tasks;
-    while (row_tasks > 1 && (m / row_tasks < 4 * MR_MAX || tasks % row_tasks)) row_tasks--;
-    s->rows = cut(m, row_tasks);
-    s->panels = cut(panels, min64(row_tasks == tasks ? 1 : tasks / row_tasks, panels));
+    while (row_tasks > 1 && (g->m / row_tasks < 4 * MR_MAX || tasks % row_tasks)) row_tasks--;
+    const parts rows = cut(g->m, row_tasks), columns = cut(panels, min64(tasks / row_tasks, panels));
+    const int64_t r = i / columns.count, c = i % columns.count;
+    if (r >= rows.count) return; /* fewer panels than tasks */
+    kernel_args args = g->fixed;
+    run_task(g, &args, part_start(rows, r), part_size(rows, r), part_start(columns, c), part_size(columns, c), memory, bytes);
 }
 
 void cpu_gemm(gemm_problem *g)
 {
-    octet_ctx *ctx = g->plan->ctx;
     const blob *b = g->b->blob;
     const int64_t panels = blob_panels(b);
     if (g->m == 0 || panels == 0) return;
-    int64_t tasks = 1;
-    if (ctx->threads > 1) {
-        const double macs = (double)g->m * (double)b->n * (double)max64(1, b->k);
-        if (macs >= TASK_MACS) tasks = (int64_t)(macs / TASK_MACS < ctx->threads ? macs / TASK_MACS + 1 : ctx->threads);
-    }
+    const int64_t tasks = cpu_tasks(g->plan->ctx, cpu_gemm_cost(&g->plan->b, g->m));
     const int64_t unsplit = !b->floating ? b->kc : g->m <= MR_FLOAT && !g->plan->blocks.kc_given ? INT64_MAX : g->plan->blocks.kc_float;
-    if (tasks == 1 && b->k <= unsplit && (!b->floating || g->m <= MR_FLOAT || g->plan->dot == DOT_F32) && may_place(g, g->m, panels)) { /* nothing is packed, nothing waits */
-        run_task(g, &g->fixed, 0, g->m, 0, panels, NULL, 0);
+    if (tasks == 1 && b->k <= unsplit && (!b->floating || g->m <= MR_FLOAT || g->plan->dot == DOT_F32) && may_place(g, g->m, panels)) {
+        run_task(g, &g->fixed, 0, g->m, 0, panels, NULL, 0); /* nothing is packed, nothing waits */
         return;
     }
-    split s = { .g = g, .memory = g->workspace };
-    int slot = -1;
-    if (g->workspace) {
-        while (tasks > 1 && g->workspace_bytes / (size_t)tasks < STACK_WORKSPACE) tasks--;
-        s.bytes = g->workspace_bytes / (size_t)tasks / 64 * 64;
-        if (s.bytes < STACK_WORKSPACE) s.memory = NULL;
-    } else if ((slot = ctx_take_workspace(ctx)) >= 0) {
-        s.memory = atomic_load_explicit(&ctx->memory, memory_order_acquire) + (size_t)slot * ctx->workspace_bytes;
-        s.bytes = ctx->workspace_bytes;
-        if (tasks > 1) s.bytes = s.bytes / (size_t)tasks / 64 * 64;
-    }
-    if (!s.memory) {
-        on_the_stack(g);
-    } else if (tasks == 1) {
-        run_task(g, &g->fixed, 0, g->m, 0, panels, s.memory, s.bytes);
-    } else {
-        divide(&s, tasks);
-        ctx_parallel(ctx, (size_t)(s.rows.count * s.panels.count), one_task, &s);
-    }
-    if (slot >= 0) ctx_return_workspace(ctx, slot);
+    cpu_parts(g->plan->ctx, g->workspace, g->workspace_bytes, tasks, rectangle, g);
 }
 
 void cpu_gemm_rows(const gemm_problem *g, int64_t row0, int64_t rows, uint8_t *memory, size_t bytes)

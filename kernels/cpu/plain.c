@@ -58,6 +58,7 @@ static int32_t integer_sum(const kernel_args *g, const kernel_spec *s, int i, in
 static float b_float(const kernel_args *g, const kernel_spec *s, int j, int64_t k)
 {
     const int64_t at = k * s->cols + j;
+    if (s->b_place) return ((const float *)(const void *)(g->b + k * g->ldb))[j];
     switch (s->stands_for) {
     case DOT_F32: return load_float(OCTET_F32, g->b, at);
     case DOT_F16: return load_float(OCTET_F16, g->b, at);

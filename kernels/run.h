@@ -1,0 +1,12 @@
+/* What one run and many share: octet.c checks the arguments of a product and states it, batch.c does it often. */
+#ifndef OCTET_RUN_H
+#define OCTET_RUN_H
+
+#include "gemm.h"
+
+/* The first promise of octet_gemm_args that is broken; NULL if none. */
+const char *args_breach(const octet_plan *, const octet_gemm_args *);
+/* The product as the CPU computes it, but for the views' storage, which the caller lends. */
+void problem_of(const octet_plan *, const octet_gemm_args *, view *rows, dest *c, gemm_problem *);
+
+#endif
