@@ -18,21 +18,70 @@ extern "C" {
 
 /* ---- problems ---- */
 
-/* C[m,n] = A[m,k] B[k,n], row-major, tight; B is kept as n x k, as PyTorch keeps weights. */
+/* C[m,n] = A[m,k] B[k,n], row-major, tight; B is kept as n x k, as PyTorch keeps weights. A batch has `count` of
+ * each, one after the other. */
 typedef struct problem {
-    int64_t     m, n, k;
+    int64_t     m, n, k, count;
     octet_dtype a, b, c;
-    bool        bias, relu;
+    bool        bias, relu, weight_only, dynamic, by_row, reduced;
+    int         group;
+    octet_op    chain[OCTET_OPS];
     int         threads;
     const char *isa;       /* a cap for everyone who can be capped, or NULL */
+    bool        floating;  /* A meets B in f32                     */
+    bool        plain_f32; /* f32 all through, no epilogue         */
     void       *pa, *pc;   /* of types a and c                     */
-    int8_t     *pb;        /* n x k                                */
-    float      *scales;    /* n, of B                              */
+    int8_t     *pb;        /* n x k, of type b                     */
+    float      *scales;    /* n, of B; with group a row of n for each */
     int32_t    *pbias;     /* n                                    */
+    float      *fbias, *residual; /* n, m x n                      */
     float       scale_a, scale_c;
     int32_t     zero_a, zero_c;
     float      *fa, *fb, *fc; /* the same product in f32, for peers that have only that */
 } problem;
+size_t  element_bytes(octet_dtype);
+size_t  b_bytes(const problem *); /* of one B */
+int64_t out_n(const problem *);   /* columns of C: a gate halves them */
+
+enum { SHAPES = 4096, LISTS = 16 };
+typedef struct shape { int64_t m, n, k; } shape;
+typedef struct options {
+    shape         shapes[SHAPES];
+    int           shape_count, threads[LISTS], thread_count;
+    octet_dtype   a, b, c;
+    bool          bias, relu, cold, verify, per_tensor, weight_only;
+    int           group, steps;
+    int64_t       batch;
+    octet_op      chain[OCTET_OPS];
+    const char   *dynamic; /* "", row, tensor, reduced */
+    char          peers[128];
+    const char   *isa, *data_a, *data_b, *types, *out;
+    double        seconds;
+    int           format; /* report_format */
+    uint64_t      seed;
+} options;
+
+int    usage(const char *why);
+bool   read_types(options *, const char *value);
+bool   add_shapes(options *, const char *text);
+double first_call_us(const char *types, const shape *);
+
+/* ---- gemm_bench.c, codegen_bench.c, convert_bench.c ---- */
+
+typedef struct ours { /* octet's side of a problem */
+    octet_plan     *plan;
+    octet_packed  **packed;
+    octet_gemm_args args;
+    octet_batch     batch;
+    int64_t         count;
+    double          prepare_us;
+} ours;
+bool ours_open(ours *, octet_ctx *, const problem *);
+void ours_run(void *);
+void ours_close(ours *);
+int  gemm_report(const options *);
+int  codegen_report(void);
+int  convert_report(const options *);
 
 /* ---- peers ---- */
 
@@ -57,8 +106,10 @@ double   rng_unit(rng *); /* 0 <= . < 1 */
 bool fill(problem *, const char *data_a, const char *data_b, bool per_tensor, uint64_t seed);
 bool problem_new(problem *);
 void problem_free(problem *);
-/* The plain product, saturated nowhere; true if C equals it: all rows, or as many random ones. */
+/* The plain product, saturated nowhere; true if C equals it, or for a floating product is within the documented
+ * bound: all rows, or as many random ones. Of a peer's C, where it has one of its own. */
 bool verify(const problem *, int64_t rows, rng *);
+bool verify_peer(const problem *, const void *c, int64_t rows, rng *);
 
 /* ---- sampler.c ---- */
 

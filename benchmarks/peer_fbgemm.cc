@@ -1,10 +1,12 @@
-// FBGEMM's acc32 path: B packed beforehand, A packed in the call, s32 or requantized u8 out.
+// FBGEMM's acc32 path: B packed beforehand, A packed in the call, s32 or requantized u8 out; and its f32 and f16 weights.
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "bench.h"
 #include "fbgemm/Fbgemm.h"
+#include "fbgemm/FbgemmFP16.h"
+#include "fbgemm/FbgemmFP32.h"
 
 namespace {
 using namespace fbgemm;
@@ -14,6 +16,8 @@ struct State {
   std::unique_ptr<PackBMatrix<int8_t>> b;
   std::vector<int32_t> buffer, sums;
   std::vector<float> multipliers;
+  std::unique_ptr<PackedGemmMatrixFP16> half;
+  std::unique_ptr<PackedGemmMatrixFP32> single;
 };
 
 const char* open_fbgemm(const char* isa) {
@@ -23,10 +27,20 @@ const char* open_fbgemm(const char* isa) {
 
 const char* version() { return "source build"; }
 
+void* prepare_float(const problem* p) {
+  if (p->a != OCTET_F32 || p->c != OCTET_F32 || p->bias || p->relu || p->chain[0].kind) return nullptr;
+  auto* s = new State{p, nullptr, {}, {}, {}, nullptr, nullptr};
+  if (p->b == OCTET_F32) s->single = std::make_unique<PackedGemmMatrixFP32>(matrix_op_t::Transpose, p->k, p->n, 1.0f, p->fb);
+  else if (p->b == OCTET_F16) s->half = std::make_unique<PackedGemmMatrixFP16>(matrix_op_t::Transpose, p->k, p->n, 1.0f, p->fb);
+  else { delete s; return nullptr; }
+  return s;
+}
+
 void* prepare(const problem* p) {
+  if (p->floating && p->threads == 1 && p->m && p->n && p->k) return prepare_float(p);
   if (p->a != OCTET_U8 || p->threads != 1 || !p->m || !p->n || !p->k) return nullptr;
   if (p->c != OCTET_U8 && (p->c != OCTET_S32 || p->bias || p->relu)) return nullptr;
-  auto* s = new State{p, nullptr, {}, {}, {}};
+  auto* s = new State{p, nullptr, {}, {}, {}, nullptr, nullptr};
   s->b = std::make_unique<PackBMatrix<int8_t>>(matrix_op_t::Transpose, p->k, p->n, p->pb, p->k);
   s->buffer.resize(p->m * p->n);
   s->sums.resize(p->n);
@@ -41,6 +55,14 @@ void* prepare(const problem* p) {
 void run(void* x) {
   auto* s = static_cast<State*>(x);
   const problem* p = s->p;
+  if (s->half) {
+    cblas_gemm_compute(matrix_op_t::NoTranspose, p->m, p->fa, *s->half, 0.0f, static_cast<float*>(p->pc), 0, 1);
+    return;
+  }
+  if (s->single) {
+    cblas_gemm_compute(matrix_op_t::NoTranspose, p->m, p->fa, *s->single, 0.0f, static_cast<float*>(p->pc), 0, 1);
+    return;
+  }
   PackAMatrix<uint8_t> a(matrix_op_t::NoTranspose, p->m, p->k, static_cast<const uint8_t*>(p->pa), p->k);
   if (p->c == OCTET_S32) {
     DoNothing<int32_t, int32_t> nothing{};

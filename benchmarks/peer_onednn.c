@@ -1,4 +1,4 @@
-/* oneDNN's matmul, weights reordered beforehand to the layout it asks for. Versions 2 and 3. */
+/* oneDNN's matmul, weights reordered beforehand to the layout it asks for. Version 3; of version 2 the s32 products. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,8 @@ static dnnl_data_type_t type_of(octet_dtype t)
     case OCTET_U8: return dnnl_u8;
     case OCTET_S8: return dnnl_s8;
     case OCTET_S32: return dnnl_s32;
+    case OCTET_F16: return dnnl_f16;
+    case OCTET_BF16: return dnnl_bf16;
     default: return dnnl_f32;
     }
 }
@@ -65,18 +67,19 @@ static void add(state *s, int arg, dnnl_memory_t m) { s->args[s->count++] = (dnn
 
 static void *prepare(const problem *p)
 {
-    if (p->a == OCTET_F32 || p->relu || !p->m || !p->n || !p->k) return NULL;
+    const bool quantized = p->a == OCTET_U8 || p->a == OCTET_S8;
+    if ((!quantized && (!p->floating || p->bias || p->b < OCTET_F32 || p->b > OCTET_BF16)) || p->relu || p->chain[0].kind || !p->m || !p->n || !p->k) return NULL;
     use_threads(p->threads);
     state *s = calloc(1, sizeof *s);
     const dnnl_dims_t am = { p->m, p->k }, bm = { p->k, p->n }, cm = { p->m, p->n }, bias = { 1, p->n }, one = { 1 }, cols = { p->n };
     dnnl_memory_desc_t a, b, c, bd = NULL;
     dnnl_memory_desc_create_with_tag(&a, 2, am, type_of(p->a), dnnl_ab);
-    dnnl_memory_desc_create_with_tag(&b, 2, bm, dnnl_s8, dnnl_format_tag_any);
+    dnnl_memory_desc_create_with_tag(&b, 2, bm, type_of(p->b), dnnl_format_tag_any);
     dnnl_memory_desc_create_with_tag(&c, 2, cm, type_of(p->c), dnnl_ab);
     if (p->bias) dnnl_memory_desc_create_with_tag(&bd, 2, bias, dnnl_s32, dnnl_ab);
     dnnl_primitive_attr_t attr;
     dnnl_primitive_attr_create(&attr);
-    if (p->c != OCTET_S32) {
+    if (quantized && p->c != OCTET_S32) {
         dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_SRC, 0);
         dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_WEIGHTS, 2);
         if (p->zero_a) dnnl_primitive_attr_set_zero_points_mask(attr, DNNL_ARG_SRC, 0);
@@ -89,7 +92,7 @@ static void *prepare(const problem *p)
     const bool ok = !dnnl_matmul_primitive_desc_create(&pd, engine, a, b, bd, c, attr);
     if (ok && !dnnl_primitive_create(&s->prim, pd)) {
         const_dnnl_memory_desc_t want = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-        dnnl_memory_t plain = memory(2, bm, dnnl_s8, dnnl_ba, p->pb);
+        dnnl_memory_t plain = memory(2, bm, type_of(p->b), dnnl_ba, p->pb);
         dnnl_memory_create(&s->weights, want, engine, DNNL_MEMORY_ALLOCATE);
         dnnl_primitive_desc_t rd;
         dnnl_primitive_t reorder;
@@ -109,7 +112,7 @@ static void *prepare(const problem *p)
         add(s, DNNL_ARG_WEIGHTS, s->weights);
         add(s, DNNL_ARG_DST, s->dst);
         if (p->bias) add(s, DNNL_ARG_BIAS, s->bias = memory(2, bias, dnnl_s32, dnnl_ab, p->pbias));
-        if (p->c != OCTET_S32) {
+        if (quantized && p->c != OCTET_S32) {
             problem *q = (problem *)(uintptr_t)p;
             int n = 0;
             add(s, DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, s->extra[n++] = memory(1, one, dnnl_f32, dnnl_a, &q->scale_a));
@@ -134,7 +137,7 @@ static void *prepare(const problem *p)
 #else /* version 2: s32 outputs only, which need no attributes */
 static void *prepare(const problem *p)
 {
-    if (p->a == OCTET_F32 || p->c != OCTET_S32 || p->bias || p->relu || !p->m || !p->n || !p->k) return NULL;
+    if (p->floating || p->a == OCTET_F32 || p->c != OCTET_S32 || p->bias || p->relu || !p->m || !p->n || !p->k) return NULL;
     use_threads(p->threads);
     state *s = calloc(1, sizeof *s);
     const dnnl_dims_t am = { p->m, p->k }, bm = { p->k, p->n }, cm = { p->m, p->n };

@@ -39,7 +39,7 @@ static void sgemm(const blas *b, const problem *p)
 static void *prepare_blas(const blas *b, const problem *p)
 {
     if (b->set_threads) b->set_threads(p->threads);
-    return p->m && p->n && p->k ? (void *)(uintptr_t)p : NULL;
+    return p->m && p->n && p->k && !p->bias && !p->relu && !p->chain[0].kind ? (void *)(uintptr_t)p : NULL;
 }
 static void *prepare_openblas(const problem *p) { return prepare_blas(&openblas, p); }
 static void *prepare_blis(const problem *p) { return prepare_blas(&blis, p); }
@@ -58,7 +58,14 @@ extern const peer peer_onednn;
 extern const peer peer_fbgemm;
 #endif
 
+#if HAVE_XSMM
+extern const peer peer_xsmm;
+#endif
+
 const peer *const peers[] = {
+#if HAVE_XSMM
+    &peer_xsmm,
+#endif
 #if HAVE_ONEDNN
     &peer_onednn,
 #endif
