@@ -160,6 +160,7 @@ static void encode(assembler *as, x86_op op, int len, int d, int s, operand o, i
         reg = row->digit;
         vvvv = row->enc == ENC_GPR ? 0 : d;
     }
+    if (row->form == FORM_M) reg = row->digit;
     switch (row->enc) {
     case ENC_GPR: encode_gpr(as, row, reg, o); break;
     case ENC_VEX: encode_vex(as, row, len, reg, vvvv, o); break;

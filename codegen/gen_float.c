@@ -82,9 +82,15 @@ static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
     if (s->zero_b) rrm(as, VSUBPS, d, d, at(r_zero(s), 32 * v));
 }
 
+#ifndef AHEAD
+#define AHEAD 4096
+#endif
 /* sums += A's values k on times B's. */
 static void step(assembler *as, const kernel_spec *s, int k)
 {
+    const int per = b_bytes(s), at_k = s->dot == DOT_FS4 ? 8 * k * (per / 64) : k * per;
+    if (!s->b_place && at_k % 64 < (s->dot == DOT_FS4 ? 1 : per) ) 
+        for (int v = 0; v < tile_of(s).vecs; v += 2) op_mem(as, PREFETCHT0, 0, 0, 0, b_at(v, AHEAD + at_k), 0);
     const tile_regs t = tile_of(s);
     const int first = t.rows * t.vecs, room = 16 - first - masked(s);
     if (t.rows < t.vecs) { /* A is held */

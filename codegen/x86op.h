@@ -8,6 +8,7 @@
  *           RM   d = op r/m         RMI: with an immediate
  *           MR   r/m = op d (stores, extracts)                 MRI: with an immediate
  *           VMI  d = r op imm       the digit that picks the operation sits in `digit`
+ *           M    op m, the digit in `digit`
  *           NONE
  *   memory  what a full 512-bit operand would read, as a shift of the vector length: FULL, HALF,
  *           QUARTER; or E1 .. E8, an element of so many bytes. EVEX scales disp8 by it.
@@ -19,7 +20,7 @@
 enum x86_enc { ENC_GPR, ENC_VEX, ENC_EVEX };
 enum x86_map { MAP_NONE, MAP_0F, MAP_0F38, MAP_0F3A };
 enum x86_pp { PP_NONE, PP_66, PP_F3, PP_F2 };
-enum x86_form { FORM_NONE, FORM_RVM, FORM_RVMI, FORM_RVMR, FORM_RM, FORM_RMI, FORM_MR, FORM_MRI, FORM_VMI };
+enum x86_form { FORM_NONE, FORM_RVM, FORM_RVMI, FORM_RVMR, FORM_RM, FORM_RMI, FORM_MR, FORM_MRI, FORM_VMI, FORM_M };
 enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, MEM_E8, MEM_E16 };
 
 /* clang-format off */
@@ -116,6 +117,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(CMPI,        "cmp",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 7) \
     X(SHLI,        "shl",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0xc1, FORM_VMI, MEM_E8, 4) \
     X(SHRI,        "shr",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0xc1, FORM_VMI, MEM_E8, 5) \
+    X(PREFETCHT0,  "prefetcht0",  ENC_GPR, MAP_0F,   PP_NONE, 0, 0x18, FORM_M,   MEM_E1, 1) \
     X(VZEROUPPER,  "vzeroupper",  ENC_VEX, MAP_0F,   PP_NONE, 0, 0x77, FORM_NONE, MEM_FULL, 0) \
     X(RET,         "ret",         ENC_GPR, MAP_NONE, PP_NONE, 0, 0xc3, FORM_NONE, MEM_FULL, 0)
 /* clang-format on */

@@ -316,6 +316,7 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a
 {
     const octet_gemm_desc *d = &p->desc;
     const format *c = p->c;
+    const bool clamped = d->flags & (OCTET_RELU | OCTET_CLIP), bytes = c->bytes == 1;
     float lo = -INFINITY, hi = INFINITY;
     if (d->flags & OCTET_RELU) lo = 0;
     if (d->flags & OCTET_CLIP) { /* min(max(relu, clip_lo), clip_hi) */
@@ -323,25 +324,51 @@ static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a
         hi = x->clip_hi;
         lo = lo < hi ? lo : hi;
     }
-    if (!p->b.floating) set_i(k->zero_a_v, p->zero_rows ? 0 : zero_a + (flip ? 128 : 0));
+    if (!p->b.floating) {
+        set_i(k->zero_a_v, p->zero_rows ? 0 : zero_a + (flip ? 128 : 0));
+        set_f(k->scale_a_v, scale_a);
+    }
+    if (!clamped && !bytes) return;
+    const unsigned kept = fp_enter();
     if (d->c == OCTET_S32) {
-        if (d->flags & (OCTET_RELU | OCTET_CLIP)) {
-            set_i(k->lo.i, to_s32(lo));
-            set_i(k->hi.i, to_s32(hi));
+        set_i(k->lo.i, to_s32(lo));
+        set_i(k->hi.i, to_s32(hi));
+    } else {
+        if (bytes) {
+            const float inv = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
+            const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, inv, lo, hi);
+            set_f(k->inv_scale_c, inv);
+            set_i(k->zero_c, x->zero_c);
+            lo = b.lo;
+            hi = b.hi;
         }
-        return;
+        set_f(k->lo.f, lo);
+        set_f(k->hi.f, hi);
     }
-    if (!p->b.floating) set_f(k->scale_a_v, scale_a);
-    if (c->bytes == 1) {
-        const float inv = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
-        const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, inv, lo, hi);
-        set_f(k->inv_scale_c, inv);
-        set_i(k->zero_c, x->zero_c);
-        lo = b.lo;
-        hi = b.hi;
+    fp_leave(kept);
+}
+
+/* A in floating point that is quantized: by the given scales, or by those that its range asks for. */
+static void quantized(const octet_plan *p, const octet_gemm_args *x, gemm_problem *g, float *scale, int32_t *zero)
+{
+    const octet_gemm_desc *d = &p->desc;
+    const unsigned kept = fp_enter();
+    if (d->flags & OCTET_DYNAMIC) {
+        g->a.most = d->flags & OCTET_REDUCED || g->a.as == OCTET_S8 ? 127 : 255;
+        *zero = 0;
+        g->zero_a_rows = NULL;
+        g->scale_a_rows = NULL;
+        if (d->scale_a == OCTET_PER_TENSOR) {
+            float lo, hi;
+            lines_range(&g->a, 0, x->m, d->k, &lo, &hi);
+            octet_choose_quant(lo, hi, g->a.as == OCTET_U8 ? 0 : -127, g->a.most, g->a.as == OCTET_S8, scale, zero);
+            g->a.zero = *zero;
+        }
     }
-    set_f(k->lo.f, lo);
-    set_f(k->hi.f, hi);
+    g->a.inv_scale = 1.0f / *scale;
+    g->a.scale_rows = g->scale_a_rows;
+    g->a.zero_rows = g->zero_a_rows;
+    fp_leave(kept);
 }
 
 void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows, dest *c, gemm_problem *g)
@@ -376,28 +403,10 @@ void problem_of(const octet_plan *p, const octet_gemm_args *x, view *rows, dest 
         g->fixed.op[i].value = unset ? 1.0f : x->operand[i].value;
         g->fixed.op[i].value2 = x->operand[i].value2;
     }
-    const unsigned kept = p->floats ? fp_enter() : 0;
     float scale = x->scale_a == 0.0f ? 1.0f : x->scale_a;
     int32_t zero = x->zero_a;
-    if (d->flags & OCTET_DYNAMIC) {
-        g->a.most = d->flags & OCTET_REDUCED || g->a.as == OCTET_S8 ? 127 : 255;
-        zero = 0;
-        g->zero_a_rows = NULL;
-        g->scale_a_rows = NULL;
-        if (d->scale_a == OCTET_PER_TENSOR) {
-            float lo, hi;
-            lines_range(&g->a, 0, x->m, d->k, &lo, &hi);
-            octet_choose_quant(lo, hi, g->a.as == OCTET_U8 ? 0 : -127, g->a.most, g->a.as == OCTET_S8, &scale, &zero);
-            g->a.zero = zero;
-        }
-    }
+    if (is_floating(d->a) && !p->b.floating) quantized(p, x, g, &scale, &zero);
     prepare(p, x, scale, zero, g->a.flip, &g->fixed);
-    if (is_floating(d->a)) {
-        g->a.inv_scale = 1.0f / scale;
-        g->a.scale_rows = g->scale_a_rows;
-        g->a.zero_rows = g->zero_a_rows;
-    }
-    if (p->floats) fp_leave(kept);
 }
 
 static octet_status run_checked(const octet_plan *p, const octet_gemm_args *x)

@@ -211,6 +211,7 @@ static b_shape shape_of(const octet_gemm_desc *d)
     if (s.gated) s.columns = 2 * round_up(d->n / 2, s.nr / 2);
     s.group = d->group && d->group < d->k ? d->group : max64(1, d->k);
     s.groups = ceil_div(d->k, s.group);
+    if (d->k <= INT64_C(1) << 56) s.stride = s.floating ? float_panel_stride(d->b, d->k) : panel_stride(d->k);
     return s;
 }
 

@@ -56,6 +56,7 @@ typedef struct b_shape {
     int         nr;
     int64_t     n, k, columns; /* as given; columns with the padding of a gate     */
     int64_t     group, groups; /* values of k that share a scale (all: k), of which there are groups */
+    int64_t     stride;        /* bytes from one whole panel to the next           */
 } b_shape;
 
 /* The line of the given B that packed column j is, or -1 for padding. */

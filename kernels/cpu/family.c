@@ -11,8 +11,8 @@ const family families[DOT_COUNT] = {
     [DOT_T2]    = { DOT_T2,    CPU_AVX2, A_QUADS, true,  8, 1, 0,   38.7f },
     [DOT_T4]    = { DOT_T4,    CPU_AVX2, A_QUADS, true,  8, 1, 0,   42.4f },
     [DOT_F32]   = { DOT_F32,   CPU_AVX2, A_FLOAT, true,  6, 1, 255, 15.6f },
-    [DOT_F16]   = { DOT_F16,   CPU_AVX2, A_FLOAT, true,  6, 1, 4,   15.0f },
-    [DOT_BF16]  = { DOT_BF16,  CPU_AVX2, A_FLOAT, true,  6, 1, 4,   15.0f },
+    [DOT_F16]   = { DOT_F16,   CPU_AVX2, A_FLOAT, true,  6, 1, 255,   15.0f },
+    [DOT_BF16]  = { DOT_BF16,  CPU_AVX2, A_FLOAT, true,  6, 1, 255,   15.0f },
     [DOT_FS8]   = { DOT_FS8,   CPU_AVX2, A_FLOAT, true,  6, 1, 4,   14.0f },
     [DOT_FS4]   = { DOT_FS4,   CPU_AVX2, A_FLOAT, true,  6, 1, 4,   12.0f },
 };

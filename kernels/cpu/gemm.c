@@ -90,7 +90,7 @@ static int float_panel(task *t, int64_t p, int64_t k0, int64_t kn, int64_t tiles
 {
     kernel_args *x = t->args;
     const blob *b = t->blob;
-    const int64_t at_group = k0 / t->plan->b.group * x->group_step;
+    const int64_t at_group = k0 ? k0 / t->plan->b.group * x->group_step : 0;
     x->scale_b = (const float *)(const void *)(t->scale_b + x->scale_b_step * p + at_group);
     x->zero_b = (const int32_t *)(const void *)(t->zero_b + x->zero_b_step * p + at_group);
     x->quads = kn;
@@ -103,7 +103,7 @@ static int float_panel(task *t, int64_t p, int64_t k0, int64_t kn, int64_t tiles
         x->b = (const int8_t *)t->panel;
         return DOT_F32;
     }
-    x->b = blob_panel(b, p) + float_panel_bytes((octet_dtype)b->type, k0, blob_cols(b, p));
+    x->b = (const int8_t *)b + b->panels + p * t->plan->b.stride + (k0 ? float_panel_bytes((octet_dtype)b->type, k0, blob_cols(b, p)) : 0);
     return t->plain ? DOT_PLAIN : t->plan->dot;
 }
 
@@ -113,7 +113,7 @@ static int integer_panel(task *t, int64_t p, int64_t k0, int64_t kn, int64_t blo
     kernel_args *x = t->args;
     const int cols = blob_cols(t->blob, p);
     const parts tiles = t->tiles[families[dot].form == A_WIDE];
-    x->b = blob_panel(t->blob, p) + k0 * cols;
+    x->b = (const int8_t *)t->blob + t->blob->panels + p * t->plan->b.stride + k0 * cols;
     x->quads = kn / 4;
     if (dot == DOT_W && t->panel && tiles.count >= WIDEN_TILES && tiles.base >= families[DOT_WS].min_rows) {
         widen_panel(x->b, cols, kn, t->panel);
@@ -226,7 +226,7 @@ static int64_t k_block(const task *t, size_t bytes)
 {
     const blocking *blocks = &t->plan->blocks;
     if (!t->floating) return t->rows <= families[DOT_W].mr && t->rows * t->k <= WHOLE_BYTES ? max64(t->k, t->blob->kc) : t->blob->kc;
-    const int64_t kc = round_up(blocks->kc_float, t->plan->b.groups > 1 ? t->plan->b.group : 8);
+    const int64_t kc = blocks->kc_given ? round_up(blocks->kc_float, t->plan->b.groups > 1 ? t->plan->b.group : 8) : blocks->kc_float;
     const bool whole = t->rows <= MR_FLOAT && !blocks->kc_given && (t->place || 8 * t->rows * t->k <= (int64_t)bytes);
     return whole || t->k <= kc ? max64(1, t->k) : kc;
 }
@@ -249,8 +249,8 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.nr = b->nr;
     t.out_nr = b->gated ? b->nr / 2 : b->nr;
     t.floating = b->floating;
-    t.span_count = span_count(b->k, b->kc);
     t.spans = b->residual_quads ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
+    t.span_count = t.spans ? span_count(b->k, b->kc) : 0;
     t.plain = !plan->cpu || g->b->portable;
     t.elem = plan->c->bytes;
     t.wide_source = g->a.weights != NULL && !t.floating;
@@ -272,7 +272,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     args->res_k = blob_res_k(b);
     args->res_w = blob_res_w(b);
     args->ldb = 4 * g->ldb;
-    args->b_step = g->b_place ? 4 * NR_FLOAT : t.floating ? float_panel_stride((octet_dtype)b->type, b->k) : panel_stride(b->k);
+    args->b_step = g->b_place ? 4 * NR_FLOAT : plan->b.stride;
     args->c_step = t.out_nr * t.elem;
     args->span_step = t.spans ? t.span_count * (int64_t)sizeof(residual_span) : 0;
     args->scale_b_step = b->scales ? 4 * t.nr : 0;
