@@ -91,7 +91,7 @@ static bool generate(const octet_plan *p, bool zero_b, int dot, bool place, bool
 static bool generate_floats(const octet_plan *p, bool zero_b)
 {
     for (int dot = p->dot;; dot = DOT_F32) {
-        const bool along_k = p->desc.a == OCTET_F32 && !p->desc.trans_a;
+        const bool along_k = !p->desc.trans_a;
         if (along_k && !generate(p, zero_b, dot, true, false)) return false;
         if ((!along_k || p->any_view) && !generate(p, zero_b, dot, false, false)) return false;
         if (dot == DOT_F32) return true;

@@ -7,6 +7,8 @@
 #include "format.h"
 #include "octet/quant.h"
 
+enum { LINE_GAP = 16 }; /* floats between rows of A: at a multiple of 4 KiB they would share sets of L1 */
+
 static uint8_t *take(uint8_t **at, int64_t bytes)
 {
     uint8_t *p = *at;
@@ -24,7 +26,8 @@ __attribute__((noinline)) void carve(task *t, uint8_t *memory, size_t bytes)
     const bool t_form = !t->floating && (((any & T_DOTS) && !t->wide_source) || t->plain);
     const bool w_form = !t->floating && ((any & W_DOTS) || t->wide_source);
     const int64_t fixed = 20 * PAD;
-    const int64_t packed_row = t_form * kmax + w_form * 2 * kmax + f_form * 4 * kmax;
+    const int64_t line = t->lined ? kmax + LINE_GAP : kmax;
+    const int64_t packed_row = t_form * kmax + w_form * 2 * kmax + f_form * 4 * line;
     const int64_t a_row = packed_row + (!t->floating && t->gathered ? (1 + t->wide_source) * kmax : 0) + 12;
     int64_t avail = (int64_t)bytes - fixed;
     const int64_t widened = t->floating ? 4 * NR_FLOAT * kmax : 2 * NR * kmax;
@@ -46,10 +49,10 @@ __attribute__((noinline)) void carve(task *t, uint8_t *memory, size_t bytes)
     t->chunk = min64(t->panels, plan->blocks.panels);
     if (t->blocks > 1) t->chunk = max64(1, min64(t->chunk, raw_share / (raw_row * mc)));
 
-    t->line_ld = kmax;
+    t->line_ld = line;
     t->quads = t_form ? take(&memory, mc * kmax + PAD) : NULL;
     t->wide = w_form ? (uint16_t *)(void *)take(&memory, 2 * mc * kmax + PAD) : NULL;
-    t->floats = f_form ? (float *)(void *)take(&memory, 4 * mc * kmax + PAD) : NULL;
+    t->floats = f_form ? (float *)(void *)take(&memory, 4 * mc * line + PAD) : NULL;
     t->lines = !t->floating && t->gathered ? take(&memory, (1 + t->wide_source) * mc * kmax) : NULL;
     t->row_sums = (int32_t *)(void *)take(&memory, 4 * mc);
     t->zero_rows = (int32_t *)(void *)take(&memory, 4 * mc);
@@ -119,8 +122,12 @@ static void pack_wide_source(task *t, int64_t i0, int64_t rows, int64_t k0, int6
         for (int64_t p = 0; p < kn; p++) sums[r] = (int32_t)((uint32_t)sums[r] + (uint32_t)lines[r * t->line_ld + p]);
 }
 
-static int pack_float_block(task *t, int64_t i0, int64_t k0, int64_t kn)
+static int pack_float_block(task *t, int64_t i0, int64_t rows, int64_t k0, int64_t kn)
 {
+    const view *v = &t->g->a.views[0];
+    for (int64_t i = 0; t->lined && i < rows; i++)
+        widen_floats(t->g->a.type, (const char *)v->base + ((i0 + i) * v->line_stride + k0) * t->plan->a->bytes, kn, t->floats + i * t->line_ld);
+    if (t->lined) return 0;
     const parts tiles = t->tiles[0];
     for (int64_t i = 0, r0 = 0; i < tiles.count; i++) {
         const int n = (int)part_size(tiles, i);
@@ -145,7 +152,7 @@ __attribute__((noinline)) int pack_block(task *t, int64_t i0, int64_t rows, int6
 {
     const unsigned *dots = t->g->b->dots;
     int32_t *sums = t->blob->has_zeros ? t->row_sums : NULL;
-    if (t->floating) return pack_float_block(t, i0, k0, kn);
+    if (t->floating) return pack_float_block(t, i0, rows, k0, kn);
     if (t->wide_source) {
         pack_wide_source(t, i0, rows, k0, kn, sums);
         return 0;

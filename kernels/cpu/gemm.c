@@ -139,8 +139,8 @@ static void place_a(const task *t, int dot, int64_t row, int64_t r0, int rows, i
         x->a = (const uint8_t *)t->g->a.views[0].base + row * x->lda + k0 * (t->floating ? 4 : 1);
         x->a_step = rows * x->lda;
     } else if (t->floating) {
-        x->a = (const uint8_t *)(t->floats + r0 * kn);
-        x->a_step = 4 * rows * kn;
+        x->a = (const uint8_t *)(t->floats + r0 * (t->lined ? t->line_ld : kn));
+        x->a_step = 4 * rows * (t->lined ? t->line_ld : kn);
     } else if (families[dot].form == A_QUADS) {
         x->a = t->quads + r0 * kq;
         x->a_step = rows * kq;
@@ -181,10 +181,11 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
         kernel_fn fn;
         if (t->plain) {
             fn = plain_kernel;
-            t->spec = plan_spec(t->plan, b->has_zeros, dot, t->place, kind, cols, n);
+            t->spec = plan_spec(t->plan, b->has_zeros, dot, t->place || t->lined, kind, cols, n);
             t->spec.b_place = g->b_place != NULL;
         } else {
-            const int at = g->b_place ? set_index_b_place(t->place, kind, n) : set_index(dot, t->place, kind, n);
+            const bool rows_lie = t->place || t->lined;
+            const int at = g->b_place ? set_index_b_place(rows_lie, kind, n) : set_index(dot, rows_lie, kind, n);
             fn = atomic_load_explicit(&t->set->code[at], memory_order_relaxed);
         }
         x->tiles = alike;
@@ -211,12 +212,18 @@ static __attribute__((noinline)) int64_t run_panel(task *t, int64_t p, int64_t m
     return panels;
 }
 
+/* A floating A whose rows run along k: read where they lie, or widened in that shape. */
+static bool along_k(const gemm_problem *g)
+{
+    const view *v = &g->a.views[0];
+    return (!g->plan->desc.trans_a || g->plan->any_view) && g->a.count == 1 && !g->a.weights && v->k_stride == 1 && !v->line_offset && !v->k_offset;
+}
+
 /* Is A better read where it lies? */
 static bool may_place(const gemm_problem *g, int64_t rows, int64_t panels)
 {
     const view *v = &g->a.views[0];
-    if (g->plan->b.floating)
-        return g->a.type == OCTET_F32 && (!g->plan->desc.trans_a || g->plan->any_view) && g->a.count == 1 && !g->a.weights && v->k_stride == 1 && !v->line_offset && !v->k_offset;
+    if (g->plan->b.floating) return g->a.type == OCTET_F32 && along_k(g);
     return g->plan->cpu && !g->b->portable && (rows <= PLACE_ROWS || panels <= PLACE_PANELS) && g->a.flip == 0 && source_is_plain(&g->a)
         && v->k_stride == 1 && g->b->places;
 }
@@ -285,6 +292,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     args->group_step = 4 * round_up(b->n, NR_FLOAT);
     args->totals = totals;
     t.place = may_place(g, rows, panels);
+    t.lined = t.floating && !t.place && along_k(g);
     t.kc = k_block(&t, bytes);
     t.blocks = t.k <= t.kc ? 1 : ceil_div(t.k, t.kc);
     if (t.place && t.blocks == 1 && (!t.floating || !bytes || plan->dot == DOT_F32)) { /* no memory is needed */
@@ -293,6 +301,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
         t.zero_rows = zeros;
     } else {
         carve(&t, memory, bytes);
+        if (t.lined) args->lda = 4 * t.line_ld;
     }
     const unsigned kept = plan->floats ? fp_enter() : 0;
 

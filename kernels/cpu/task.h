@@ -24,6 +24,7 @@ typedef struct task {
     bool                split;        /* one row: W panels by DOT_S              */
     parts               tiles[2];     /* of the block of rows: for bytes, for W; [0] floating */
     bool                gathered, wide_source, place, direct, plain, dynamic;
+    bool                lined;        /* floating: A widened in rows, not in tiles           */
     int                 elem;       /* bytes of a value of C */
     /* carved from the workspace */
     int64_t             mc, chunk;  /* rows, panels */
