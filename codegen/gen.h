@@ -35,7 +35,8 @@
  *   A_PLACE   f32  as above
  *   B panel        | k 0: col 0, col 1, ... cols (16 but in the last panel) | k 1: ... |   of its type, but
  *                  bf16 panels of 16: | col 0, col 8 | col 1, col 9 | ..., so that one load serves two vectors
- *                  s4: blocks of 8 k, a column's in 4 bytes, k rising from the low bits; zero-filled past k
+ *                  s4: blocks of 8 k, a column's in 4 bytes, k rising from the low bits; what is kept is the
+ *                  value + 8, 0 .. 15, and zero points are 8 more, too
  *   b_place   f32  B as the caller has it: row k at b + k * ldb, panels side by side; read exactly
  *
  * Each sum is a chain of fused multiply-adds from k 0 on, never split, so every tile shape, block of k and
@@ -122,6 +123,8 @@ typedef struct kernel_const {
     uint32_t one[8], round[8], quiet[8]; /* of bf16 rounding                 */
     uint32_t high[8];                /* 0xffff0000: the upper bf16 of a pair */
     uint32_t sign[8];
+    uint32_t nibble[8][8];           /* s4: value k of a block where it lies,  */
+    float    shrink[8][8], eight[8]; /* and what brings it down to 0 .. 15     */
     uint32_t mask[8][8];             /* of the first so many lanes           */
     float    act[ACT_CONST_COUNT][8];
 } kernel_const;

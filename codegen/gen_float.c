@@ -5,8 +5,8 @@
  *   vectors, and the other passes through what is left
  *
  * 6 x 16: 12 sums, 2 of B, 2 for A's broadcasts; 8 loads for 12 fused multiply-adds. B is widened as it
- * is loaded: f16 by vcvtph2ps; bf16 by a shift or a mask; s8 by vpmovsxbd; s4 by two shifts that
- * bring its four bits down with their sign.
+ * is loaded: f16 by vcvtph2ps; bf16 by a shift or a mask; s8 by vpmovsxbd; s4 by a mask, a conversion of the
+ * four bits where they lie, and a multiply-add that brings them down and takes the zero point off, exactly.
  */
 #include "gen_parts.h"
 
@@ -47,10 +47,45 @@ static x86_mem a_at(const kernel_spec *s, int i, int k)
     return at_index(R_A, row[i].index, row[i].scale, 4 * k);
 }
 
-/* Register d = vector v of B, k values on; of s4, value k of the block at hand. */
+#define CONST(field, n) at(R_TMP, (int64_t)offsetof(kernel_const, field) + 32 * (n))
+
+/* s4: what all vectors of a value of k share, in registers from `free` on where there are that many. */
+typedef struct shared4 { int nibble, shrink; } shared4;
+static shared4 share4(assembler *as, int k, int free)
+{
+    if (free + 2 > 16) return (shared4){ -1, -1 };
+    rm(as, VMOVDQU, free, CONST(nibble, k));
+    rm(as, VMOVDQU, free + 1, CONST(shrink, k));
+    return (shared4){ free, free + 1 };
+}
+
+static void load_s4(assembler *as, const kernel_spec *s, int d, int v, int k, shared4 shared)
+{
+    const x86_mem raw = b_at(v, 32 * (v % 2)), zero = s->zero_b ? at(r_zero(s), 32 * v) : CONST(eight, 0);
+    if (k == BLOCK4 - 1) { /* the top bits: an integer with no sign left */
+        rm(as, VMOVDQU, d, raw);
+        op_reg(as, VPSRLD, YMM, d, 0, d, 28);
+        rr(as, VCVTDQ2PS, d, d);
+        rrm(as, VSUBPS, d, d, zero);
+        return;
+    }
+    if (shared.nibble < 0) { /* from memory */
+        rm(as, VMOVDQU, d, CONST(nibble, k));
+        rrm(as, VPAND, d, d, raw);
+        rr(as, VCVTDQ2PS, d, d);
+        rrm(as, VMULPS, d, d, CONST(shrink, k));
+        rrm(as, VSUBPS, d, d, zero);
+        return;
+    }
+    rrm(as, VPAND, d, shared.nibble, raw);
+    rr(as, VCVTDQ2PS, d, d);
+    rrm(as, VFMSUB213PS, d, shared.shrink, zero);
+}
+
+/* Register d = vector v of B, k values on. */
 static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
 {
-    const int64_t at_k = s->dot == DOT_FS4 ? 0 : (int64_t)k * b_bytes(s);
+    const int64_t at_k = (int64_t)k * b_bytes(s);
     const int half = v % 2;
     if (s->b_place) {
         if (masked(s) && v == tile_of(s).vecs - 1) rrm(as, VMASKMOVPS, d, MASK, at(R_B, 32 * v));
@@ -69,14 +104,8 @@ static void load_b(assembler *as, const kernel_spec *s, int d, int v, int k)
             op_reg(as, VPSLLD, YMM, d, 0, d, 16);
         }
         break;
-    case DOT_FS8:
-        rm(as, VPMOVSXBD, d, b_at(v, at_k + 8 * half));
-        rr(as, VCVTDQ2PS, d, d);
-        break;
     default:
-        rm(as, VMOVDQU, d, b_at(v, 32 * half));
-        if (k < BLOCK4 - 1) op_reg(as, VPSLLD, YMM, d, 0, d, 28 - 4 * k);
-        op_reg(as, VPSRAD, YMM, d, 0, d, 28);
+        rm(as, VPMOVSXBD, d, b_at(v, at_k + 8 * half));
         rr(as, VCVTDQ2PS, d, d);
     }
     if (s->zero_b) rrm(as, VSUBPS, d, d, at(r_zero(s), 32 * v));
@@ -97,25 +126,34 @@ static void step(assembler *as, const kernel_spec *s, int k)
 {
     prefetch(as, s, k);
     const tile_regs t = tile_of(s);
-    const int first = t.rows * t.vecs, room = 16 - first - masked(s);
-    if (t.rows < t.vecs) { /* A is held */
+    const bool hold_a = t.rows < t.vecs, four = s->dot == DOT_FS4;
+    const int first = t.rows * t.vecs, held = hold_a ? t.rows : t.vecs;
+    int passing = first + held, room = 16 - passing - masked(s);
+    shared4 shared = { -1, -1 };
+    if (four) { /* two registers for what the vectors share; B's loads come before A's where B is held */
+        shared = share4(as, k, hold_a && room > 2 ? 14 : passing);
+        if (hold_a && room > 2) room -= 2;
+    }
+    if (hold_a) {
         for (int i = 0; i < t.rows; i++) rm(as, VBROADCASTSS, first + i, a_at(s, i, k));
-        const int passing = room - t.rows;
         for (int v = 0; v < t.vecs; v++) {
-            const int b = first + t.rows + v % passing;
+            const int b = passing + v % room;
             if (t.rows == 1 && s->dot == DOT_F32 && !masked(s)) {
                 rrm(as, VFMADD231PS, reg_of(t, 0, v), first, s->b_place ? at(R_B, 32 * v) : b_at(v, (int64_t)k * b_bytes(s) + 32 * (v % 2)));
                 continue;
             }
-            load_b(as, s, b, v, k);
+            if (four) load_s4(as, s, b, v, k, shared);
+            else load_b(as, s, b, v, k);
             for (int i = 0; i < t.rows; i++) rrr(as, VFMADD231PS, reg_of(t, i, v), first + i, b);
         }
         return;
     }
-    for (int v = 0; v < t.vecs; v++) load_b(as, s, first + v, v, k);
-    const int passing = room - t.vecs;
+    for (int v = 0; v < t.vecs; v++) {
+        if (four) load_s4(as, s, first + v, v, k, shared);
+        else load_b(as, s, first + v, v, k);
+    }
     for (int i = 0; i < t.rows; i++) {
-        const int a = first + t.vecs + i % passing;
+        const int a = passing + i % room;
         rm(as, VBROADCASTSS, a, a_at(s, i, k));
         for (int v = 0; v < t.vecs; v++) rrr(as, VFMADD231PS, reg_of(t, i, v), a, first + v);
     }
@@ -206,7 +244,7 @@ static void groups(assembler *as, const kernel_spec *s)
     op_reg(as, SUB, 0, R_TMP, 0, R_N, 0);
     op_mem(as, MOV_ST, 0, R_TMP, 0, ARG(left), 0);
     zero_sums(as, t);
-    if (paired(s)) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+    if (paired(s) || s->dot == DOT_FS4) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
     loop(as, s);
     op_mem(as, MOV, 0, R_N, 0, ARG(scale_at), 0);
     op_mem(as, MOV, 0, R_TMP, 0, ARG(totals), 0);
@@ -250,6 +288,6 @@ void gen_float(assembler *as, const kernel_spec *s)
     }
     begin(as, s, false);
     op_mem(as, MOV, 0, R_N, 0, ARG(quads), 0);
-    if (paired(s)) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+    if (paired(s) || s->dot == DOT_FS4) op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
     loop(as, s);
 }

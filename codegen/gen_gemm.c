@@ -24,6 +24,9 @@ const kernel_const gen_const = {
               { FROM(WIDES, 0), FROM(WIDES, 1), FROM(WIDES, 2), FROM(WIDES, 3) } },
     .tail3 = { 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z, 0, 1, 2, Z, 3, 4, 5, Z, 6, 7, 8, Z, 9, 10, 11, Z },
     .one = X8(1), .round = X8(0x7fff), .quiet = X8(0x400000), .high = X8(0xffff0000u), .sign = X8(0x80000000u),
+    .nibble = { X8(0xfu), X8(0xf0u), X8(0xf00u), X8(0xf000u), X8(0xf0000u), X8(0xf00000u), X8(0xf000000u), X8(0xfu) },
+    .shrink = { X8(1.0f), X8(0x1p-4f), X8(0x1p-8f), X8(0x1p-12f), X8(0x1p-16f), X8(0x1p-20f), X8(0x1p-24f), X8(1.0f) },
+    .eight = X8(8.0f),
 #define LANE(n, i) ((i) < (n) ? 0xffffffffu : 0)
 #define LANES(n) { LANE(n, 0), LANE(n, 1), LANE(n, 2), LANE(n, 3), LANE(n, 4), LANE(n, 5), LANE(n, 6), LANE(n, 7) }
     .mask = { LANES(0), LANES(1), LANES(2), LANES(3), LANES(4), LANES(5), LANES(6), LANES(7) },

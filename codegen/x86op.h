@@ -85,6 +85,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VDIVPS,      "vdivps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5e, FORM_RVM, MEM_FULL, 0) \
     X(VROUNDPS,    "vroundps",    ENC_VEX, MAP_0F3A, PP_66, 0, 0x08, FORM_RMI, MEM_FULL, 0) \
     X(VFMADD213PS, "vfmadd213ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xa8, FORM_RVM, MEM_FULL, 0) \
+    X(VFMSUB213PS, "vfmsub213ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xaa, FORM_RVM, MEM_FULL, 0) \
     X(VFMADD231PS, "vfmadd231ps", ENC_VEX, MAP_0F38, PP_66, 0, 0xb8, FORM_RVM, MEM_FULL, 0) \
     X(VFNMADD213PS,"vfnmadd213ps",ENC_VEX, MAP_0F38, PP_66, 0, 0xac, FORM_RVM, MEM_FULL, 0) \
     X(VMAXPS,      "vmaxps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5f, FORM_RVM, MEM_FULL, 0) \

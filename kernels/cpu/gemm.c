@@ -24,6 +24,7 @@ enum {
     WHOLE_BYTES = 8192,         /* so little A is not split along k: it stays in L1           */
     PLACE_PANELS = 4,           /* or where so few panels read it                             */
     PLACE_ZEROS = 64,           /* rows at a time, then, if each has a zero point             */
+    ALIAS_ROWS = 48,            /* more of them, 4 KiB apart, share sets of L1 and L2: copied   */
     TASK_MACS = 1 << 18,        /* less work than this is not worth a second thread           */
     KC_FLOAT = 2048,            /* deeper products wait in memory: each time costs 1 to 2 %      */
 };
@@ -223,7 +224,7 @@ static bool along_k(const gemm_problem *g)
 static bool may_place(const gemm_problem *g, int64_t rows, int64_t panels)
 {
     const view *v = &g->a.views[0];
-    if (g->plan->b.floating) return g->a.type == OCTET_F32 && along_k(g);
+    if (g->plan->b.floating) return g->a.type == OCTET_F32 && along_k(g) && !(rows > ALIAS_ROWS && v->line_stride % 1024 == 0);
     return g->plan->cpu && !g->b->portable && (rows <= PLACE_ROWS || panels <= PLACE_PANELS) && g->a.flip == 0 && source_is_plain(&g->a)
         && v->k_stride == 1 && g->b->places;
 }

@@ -161,7 +161,7 @@ static void begin_blob(const b_shape *s, int32_t kc, const octet_quant *q, int64
 static void pack_floating(const source *b, const b_shape *s, const octet_quant *q, bool sealed, void *memory, size_t *bytes)
 {
     blob *head = memory;
-    const bool zeros = q->zeros || q->zero || s->type == OCTET_U4;
+    const bool zeros = q->zeros || q->zero != (s->type == OCTET_U4 ? 8 : 0); /* u4 with 8 is s4 without */
     const float_layout l = float_lay_out(s, zeros);
     begin_blob(s, KC_MIN, q, l.panels, head);
     head->has_zeros = zeros;

@@ -100,12 +100,13 @@ static int64_t widen_bytes(const int8_t *x, int64_t n, float *y)
 }
 
 __attribute__((target("avx2")))
-static void widen_block4(const uint32_t *block, int cols, float *out)
+static void widen_block4(const uint32_t *block, int cols, float zero, float *out)
 {
+    const __m256 less = _mm256_set1_ps(zero);
     for (int j = 0; j + 8 <= cols; j += 8) {
         const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(block + j));
         for (int p = 0; p < 8; p++)
-            _mm256_storeu_ps(out + p * cols + j, _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(v, _mm256_set1_epi32(28 - 4 * p)), 28)));
+            _mm256_storeu_ps(out + p * cols + j, _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(v, _mm256_set1_epi32(4 * p)), _mm256_set1_epi32(15))), less));
     }
 }
 
@@ -188,7 +189,7 @@ float_layout float_lay_out(const b_shape *s, bool zeros)
     return l;
 }
 
-/* Element i of B as it is stored: bits of f32, f16, bf16; an integer otherwise, u4 less 8. */
+/* Element i of B as it is stored: bits of f32, f16, bf16; s8; of s4 the value + 8. */
 static uint32_t element(octet_dtype t, const void *base, int64_t i)
 {
     uint32_t u;
@@ -196,9 +197,9 @@ static uint32_t element(octet_dtype t, const void *base, int64_t i)
     case OCTET_F32: memcpy(&u, (const char *)base + 4 * i, 4); return u;
     case OCTET_F16: case OCTET_BF16: return ((const uint16_t *)base)[i];
     case OCTET_S8: return ((const uint8_t *)base)[i];
-    default: /* the nibble; u4 less 8 is u4 with its top bit turned */
+    default: /* to add 8 is to turn the top of four bits */
         u = ((const uint8_t *)base)[i / 2] >> (i % 2 ? 4 : 0) & 15;
-        return t == OCTET_U4 ? u ^ 8 : u;
+        return t == OCTET_S4 ? u ^ 8 : u;
     }
 }
 
@@ -264,7 +265,7 @@ void float_panels(const source *b, const b_shape *s, const octet_quant *q, const
             const int64_t line = b_line(s, j), from = g * s->n + line, to = g * l->row + j;
             if (line < 0) continue;
             scales[to] = q->scales ? q->scales[from] : q->scale == 0.0f ? 1.0f : q->scale;
-            if (l->zeros) zeros[to] = (float)((q->zeros ? q->zeros[from] : q->zero) - (s->type == OCTET_U4 ? 8 : 0));
+            if (l->zeros) zeros[to] = (float)((q->zeros ? q->zeros[from] : q->zero) + (s->type == OCTET_S4 ? 8 : 0));
         }
 }
 
@@ -283,6 +284,7 @@ void widen_float_panel(const blob *b, int64_t p, int64_t k0, int64_t kn, float *
     const octet_dtype t = (octet_dtype)b->type;
     const int cols = blob_cols(b, p);
     const int8_t *panel = blob_panel(b, p) + float_panel_bytes(t, k0, cols);
+    const float less = b->has_zeros ? 0.0f : 8.0f; /* of s4 */
     int64_t done = 0; /* of k */
 #if OCTET_X86
     if (vectors()) switch (t) {
@@ -294,7 +296,7 @@ void widen_float_panel(const blob *b, int64_t p, int64_t k0, int64_t kn, float *
     case OCTET_S8: done = widen_bytes(panel, kn * cols, out) / cols; break;
     default:
         if (cols % 8 == 0)
-            for (; done + 8 <= kn; done += 8) widen_block4((const uint32_t *)(const void *)(panel + done / 2 * cols), cols, out + done * cols);
+            for (; done + 8 <= kn; done += 8) widen_block4((const uint32_t *)(const void *)(panel + done / 2 * cols), cols, less, out + done * cols);
     }
 #endif
     for (int64_t k = done; k < kn; k++)
@@ -302,7 +304,7 @@ void widen_float_panel(const blob *b, int64_t p, int64_t k0, int64_t kn, float *
             const int64_t at = place(t, cols, j, k);
             if (format_of(t)->bytes == 2) out[k * cols + j] = widen(t, panel, at);
             else if (t == OCTET_S8) out[k * cols + j] = (float)panel[at];
-            else out[k * cols + j] = (float)((int32_t)(element(OCTET_S4, panel, at) << 28) >> 28);
+            else out[k * cols + j] = (float)element(OCTET_U4, panel, at) - less;
         }
     if (b->has_zeros) subtract_zeros(b, p, cols, k0, kn, out);
 }

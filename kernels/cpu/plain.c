@@ -67,7 +67,7 @@ static float b_float(const kernel_args *g, const kernel_spec *s, int j, int64_t 
     default: {
         uint32_t block;
         memcpy(&block, g->b + 4 * (k / 8 * s->cols + j), 4);
-        return (float)((int32_t)(block << (28 - 4 * (k % 8))) >> 28);
+        return (float)(block >> 4 * (k % 8) & 15) - (s->zero_b ? 0.0f : 8.0f);
     }
     }
 }
