@@ -93,14 +93,13 @@ static void shift_rows(const octet_plan *p, const octet_gemm_args *x, int64_t r,
     }
 }
 
-/* The arguments of product i as a run of its own. */
+/* The arguments of product i as a run of its own; y holds those of another, or x's. */
 static void batch_args(const octet_plan *p, const octet_gemm_args *x, const octet_batch *w, int64_t i, octet_gemm_args *y)
 {
     if (w->m_offsets) {
         shift_rows(p, x, w->m_offsets[i], y);
         y->m = w->m_offsets[i + 1] - w->m_offsets[i];
     } else {
-        *y = *x;
         y->a = w->a ? w->a[i] : (const char *)x->a + i * w->stride_a * p->a->bytes;
         y->c = w->c ? w->c[i] : (char *)x->c + i * w->stride_c * p->c->bytes;
     }
@@ -113,7 +112,7 @@ static bool batch_state(const many *b, int64_t i, view *rows, dest *c, gemm_prob
     const octet_plan *p = b->plan;
     const octet_gemm_args *x = b->args;
     if (!b->stated) {
-        octet_gemm_args y;
+        octet_gemm_args y = *x;
         batch_args(p, x, w, i, &y);
         view own; /* problem_of points g at what it is given */
         dest to;
@@ -148,6 +147,7 @@ octet_status octet_run_batch(const octet_plan *p, const octet_gemm_args *args, c
     if (w.m_offsets && (w.a || w.c)) return fail(OCTET_EINVAL, "%s: m_offsets goes with the pointers in args, not with a or c", who);
     if (!w.m_offsets && !w.c && w.stride_c == 0 && w.count > 1) return fail(OCTET_EINVAL, "%s: stride_c is 0, so that every product would write the same C", who);
     if (w.m_offsets && w.count && w.m_offsets[0] < 0) return fail(OCTET_EINVAL, "%s: m_offsets[0] is negative", who);
+    y = x;
     for (int64_t i = 0; i < w.count; i++) {
         int64_t far_a, far_c;
         if (w.m_offsets && w.m_offsets[i + 1] < w.m_offsets[i])

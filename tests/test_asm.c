@@ -15,7 +15,7 @@ typedef struct drawn { x86_op op; int len, d, s, r, imm, k; bool mem, zeroing, b
 static bool has_vvvv(const x86_row *w) { return w->form == FORM_RVM || w->form == FORM_RVMI || w->form == FORM_RVMR; }
 
 /* Instructions whose register form does not exist, or is another row's business. */
-static bool memory_only(x86_op op) { return op == LEA || op == MOVZX8; /* 8-bit registers have names of their own */ }
+static bool memory_only(x86_op op) { return op == LEA || op == MOVZX8 || op == PREFETCHT0 || op == VMASKMOVPS; /* 8-bit registers have names of their own */ }
 static bool register_only(const x86_row *w) { return w->form == FORM_VMI && w->enc == ENC_VEX; }
 static bool one_length(x86_op op, int *len)
 {
@@ -85,7 +85,7 @@ static const char *judge(const drawn *x, const uint8_t *code, size_t bytes)
     const bool store = w->form == FORM_MR || w->form == FORM_MRI;
     int at = 0;
     const ZydisDecodedOperand *d = NULL, *s = NULL, *rm_ = NULL;
-    if (w->form == FORM_VMI && w->enc == ENC_GPR) { rm_ = &op[0]; }
+    if ((w->form == FORM_VMI && w->enc == ENC_GPR) || w->form == FORM_M) { rm_ = &op[0]; }
     else if (store) { rm_ = &op[0]; at = 1 + mask; d = &op[at]; }
     else {
         d = &op[at++];

@@ -150,7 +150,7 @@ static void setup_free(setup *u)
 /* 0 if the interpreted kernel equals the portable one. */
 static int compare(setup *u, char *why, size_t room)
 {
-    static uint8_t code[16384];
+    static uint8_t code[32768];
     size_t bytes;
     uint64_t steps;
     int32_t raw_before[64], raw_got[64];
@@ -197,6 +197,210 @@ static void each(dot_kind dot, int rounds)
     cr_log_info("%d kernels", count);
 }
 
+/* ---- floating kernels ---- */
+
+typedef struct float_setup {
+    kernel_spec s;
+    kernel_args x;
+    size_t      a_bytes, b_bytes, c_bytes, op_bytes[OCTET_OPS], up_bytes[OCTET_OPS], table_bytes;
+    uint8_t    *a, *b, *c, *want, *op[OCTET_OPS], *up[OCTET_OPS];
+    float      *scales, *zeros, *bias, *raw, totals[96];
+    int64_t     tiles, panels;
+} float_setup;
+
+static uint8_t *floats(rng *r, size_t bytes, int size)
+{
+    uint8_t *p = calloc(1, bytes + PAD + 1);
+    for (size_t i = 0; i + (size_t)size <= bytes; i += (size_t)size) {
+        const float v = (float)((int)rng_below(r, 2001) - 1000) * 2e-3f;
+        const uint16_t h = ref_f32_to_bf16(v);
+        if (size == 4) memcpy(p + i, &v, 4);
+        else memcpy(p + i, &h, 2);
+    }
+    return p;
+}
+
+static void draw_float_chain(rng *r, kernel_spec *s)
+{
+    const int steps = (int)rng_below(r, 4);
+    int gate = -1;
+    for (int i = 0; i < steps; i++) {
+        int op = 1 + (int)rng_below(r, OCTET_OP_GLU), shape = 0, type = 0;
+        if (op_is_gate(op)) {
+            if (gate >= 0 || s->cols != NR_FLOAT || s->bias) op = OCTET_OP_TANH;
+            else gate = i;
+        }
+        if (op <= OCTET_OP_PRELU) shape = (int)rng_below(r, 4);
+        if (shape == OCTET_PER_N || shape == OCTET_FULL) type = rng_below(r, 2) ? 0 : 2;
+        s->chain[i] = (uint8_t)(op | shape << 4 | type << 6);
+    }
+    for (int i = 0; i < gate; i++)
+        if (chain_shape(s->chain[i]) == OCTET_FULL) s->chain[i] = OCTET_OP_RELU;
+    if (gate >= 0) s->gate_cols = (uint8_t)(s->abreast > 1 ? 8 : 1 + rng_below(r, 8));
+}
+
+static void float_new(float_setup *u, rng *r, dot_kind dot, int rows, int cols)
+{
+    static const octet_dtype types[] = { OCTET_F32, OCTET_F16, OCTET_BF16 };
+    memset(u, 0, sizeof *u);
+    kernel_spec *s = &u->s;
+    kernel_args *x = &u->x;
+    s->dot = (uint8_t)dot;
+    s->a = OCTET_F32;
+    s->form = (uint8_t)(rng_below(r, 2) ? A_PLACE : A_FLOAT);
+    s->rows = (uint8_t)rows;
+    s->cols = (uint8_t)cols;
+    s->abreast = (uint8_t)(cols == NR_FLOAT && rng_below(r, 2) ? dot_abreast(rows) : 1);
+    s->c = (uint8_t)types[rng_below(r, 3)];
+    s->scale_b = dot >= DOT_FS8 || (dot == DOT_F32 && rng_below(r, 4) == 0);
+    s->zero_b = dot >= DOT_FS8 && rng_below(r, 2);
+    s->group = s->scale_b && rng_below(r, 2);
+    s->b_place = dot == DOT_F32 && !s->scale_b && rng_below(r, 2);
+    s->bias = rng_below(r, 2) ? BIAS_F32 : BIAS_NONE;
+    s->accumulate = (uint8_t)rng_below(r, 2);
+    s->clamp = (uint8_t)rng_below(r, 2);
+    const int64_t k = rng_below(r, 3) ? rng_below(r, 40) : rng_below(r, 150);
+    s->k_tail = (uint8_t)(dot == DOT_FS4 ? k % 8 : 0);
+    draw_float_chain(r, s);
+    const bool raw = s->abreast == 1 && rng_below(r, 4) == 0;
+    u->tiles = raw || s->abreast > 1 || rng_below(r, 2) ? 1 : 1 + rng_below(r, 3);
+    u->panels = raw || u->tiles > 1 || cols < NR_FLOAT || s->gate_cols % 8 ? 1 : 1 + rng_below(r, 3);
+    const int64_t all = u->panels * s->abreast, out = s->gate_cols ? 8 : NR_FLOAT, width = s->gate_cols ? s->gate_cols : cols;
+    x->spec = s;
+    x->consts = &gen_const;
+    x->quads = k;
+    x->tiles = u->tiles;
+    x->panels = u->panels;
+    const int64_t lda = 4 * (k + rng_below(r, 5));
+    u->a_bytes = (size_t)(s->form == A_PLACE ? (u->tiles * rows - 1) * lda + 4 * k : u->tiles * rows * 4 * k);
+    u->a = floats(r, u->a_bytes, 4);
+    x->a = u->a;
+    x->lda = lda;
+    x->a_step = s->form == A_PLACE ? rows * lda : 4 * rows * k;
+    const int64_t panel = dot == DOT_F32 ? 4 * k * cols : dot == DOT_FS8 ? k * cols : dot == DOT_FS4 ? 4 * ((k + 7) / 8) * cols : 2 * k * cols;
+    x->b_step = s->b_place ? 4 * NR_FLOAT : (panel + 63) / 64 * 64;
+    x->ldb = 4 * ((all - 1) * NR_FLOAT + cols + rng_below(r, 5));
+    u->b_bytes = (size_t)(s->b_place ? (k ? (k - 1) * x->ldb : 0) + (k ? 4 * ((all - 1) * NR_FLOAT + cols) : 0) : (all - 1) * x->b_step + panel);
+    u->b = floats(r, u->b_bytes, dot == DOT_F32 ? 4 : 2);
+    if (dot == DOT_F16) /* any bits but the largest exponent */
+        for (size_t i = 0; i + 2 <= u->b_bytes; i += 2) { const uint16_t h = ref_f32_to_f16((float)((int)rng_below(r, 2001) - 1000) * 2e-3f); memcpy(u->b + i, &h, 2); }
+    x->b = (const int8_t *)u->b;
+    x->group = 32 << rng_below(r, 2);
+    x->group_step = 4 * NR_FLOAT * all;
+    u->table_bytes = (size_t)(x->group_step * (k / x->group + 1));
+    u->scales = (float *)(void *)floats(r, u->table_bytes, 4);
+    u->zeros = (float *)(void *)floats(r, u->table_bytes, 4);
+    for (size_t i = 0; i < u->table_bytes / 4; i++) u->zeros[i] = (float)rng_below(r, 16);
+    x->scale_b = u->scales;
+    x->zero_b = (const int32_t *)(const void *)u->zeros;
+    x->scale_b_step = x->zero_b_step = 4 * NR_FLOAT;
+    u->bias = (float *)(void *)floats(r, (size_t)(4 * ((all - 1) * NR_FLOAT + cols)), 4);
+    x->bias = u->bias;
+    const int size = s->c == OCTET_F32 ? 4 : 2;
+    x->c_step = out * size;
+    x->ldc = size * ((all - 1) * out + width + rng_below(r, 5));
+    u->c_bytes = (size_t)((u->tiles * rows - 1) * x->ldc + size * ((all - 1) * out + width));
+    u->c = floats(r, u->c_bytes, size);
+    u->want = calloc(1, u->c_bytes + 1);
+    memcpy(u->want, u->c, u->c_bytes);
+    x->c = u->c;
+    u->raw = (float *)(void *)floats(r, 4 * NR_FLOAT * MR_FLOAT, 4);
+    if (raw) {
+        if (rng_below(r, 2)) x->raw_in = (const int32_t *)(const void *)u->raw;
+        if (rng_below(r, 2) && k % 8 == 0) x->raw_out = (int32_t *)(void *)u->raw;
+    }
+    x->totals = u->totals;
+    for (int i = 0; i < 8; i++) { x->lo.f[i] = -2; x->hi.f[i] = 1.5f; }
+    for (int i = 0; i < OCTET_OPS && s->chain[i]; i++) {
+        const uint8_t c = s->chain[i];
+        op_arg *o = &x->op[i];
+        o->value = chain_op(c) == OCTET_OP_CLIP ? -1.0f : 0.75f;
+        o->value2 = 1;
+        if (!chain_has_operand(c)) continue;
+        const bool before = i < chain_gate(s->chain), by_row = chain_shape(c) == OCTET_PER_M;
+        const int es = chain_type(c) ? 2 : 4;
+        const int64_t columns = (all - 1) * out + width;
+        o->panel_step = by_row ? 0 : out * es;
+        o->row_step = by_row ? 4 : chain_shape(c) == OCTET_FULL ? es * (columns + rng_below(r, 4)) : 0;
+        u->op_bytes[i] = (size_t)(by_row ? 4 * u->tiles * rows : (u->tiles * rows - 1) * o->row_step + es * columns);
+        u->up_bytes[i] = before ? (size_t)(es * columns) : 0;
+        u->op[i] = floats(r, u->op_bytes[i], es);
+        u->up[i] = floats(r, u->up_bytes[i], es);
+        o->p = (const char *)u->op[i];
+        o->up = (const char *)u->up[i];
+    }
+}
+
+static void float_free(float_setup *u)
+{
+    free(u->a); free(u->b); free(u->c); free(u->want); free(u->scales); free(u->zeros); free(u->bias); free(u->raw);
+    for (int i = 0; i < OCTET_OPS; i++) { free(u->op[i]); free(u->up[i]); }
+}
+
+/* The portable kernel knows no panels side by side: as many panels one after the other are the same. */
+static int float_compare(float_setup *u, char *why, size_t room)
+{
+    static uint8_t code[32768];
+    size_t bytes;
+    uint64_t steps;
+    float before[NR_FLOAT * MR_FLOAT], got[NR_FLOAT * MR_FLOAT];
+    kernel_args plain = u->x, *x = &u->x;
+    kernel_spec s = u->s;
+    if (gen_kernel(&u->s, code, sizeof code, &bytes)) { snprintf(why, room, "is not generated"); return 1; }
+    interp_range ranges[13 + 2 * OCTET_OPS] = {
+        { x, sizeof *x, true }, { &gen_const, sizeof gen_const, false }, { u->a, u->a_bytes, false },
+        { u->b, u->b_bytes + (u->s.b_place ? 0 : PAD), false }, { u->c, u->c_bytes, true }, { u->raw, 4 * NR_FLOAT * u->s.rows, true },
+        { u->scales, u->table_bytes, false }, { u->zeros, u->table_bytes, false }, { u->totals, sizeof u->totals, true },
+        { u->bias, (size_t)(4 * ((u->panels * u->s.abreast - 1) * NR_FLOAT + u->s.cols)), false },
+    };
+    size_t count = 10;
+    for (int i = 0; i < OCTET_OPS && u->s.chain[i]; i++) {
+        ranges[count++] = (interp_range){ u->op[i], u->op_bytes[i], false };
+        ranges[count++] = (interp_range){ u->up[i], u->up_bytes[i], false };
+    }
+    memcpy(before, u->raw, sizeof before);
+    const char *error = interp_run(code, bytes, x, ranges, count, &steps);
+    if (error) { snprintf(why, room, "%s", error); return 1; }
+    memcpy(got, u->raw, sizeof got);
+    memcpy(u->raw, before, sizeof before);
+    s.stands_for = s.dot;
+    s.dot = DOT_PLAIN;
+    s.abreast = 1;
+    plain.spec = &s;
+    plain.panels = u->panels * u->s.abreast;
+    plain.c = u->want;
+    plain_kernel(&plain);
+    if (memcmp(u->c, u->want, u->c_bytes)) { snprintf(why, room, "C differs"); return 1; }
+    for (int i = 0; u->x.raw_out && i < u->s.rows * NR_FLOAT; i++)
+        if (i % NR_FLOAT < u->s.cols && memcmp(&got[i], &u->raw[i], 4)) { snprintf(why, room, "the sums differ"); return 1; }
+    return 0;
+}
+
+static void each_float(dot_kind dot, int rounds)
+{
+    char why[300], name[KERNEL_NAME];
+    int count = 0;
+    for (int round = 0; round < rounds; round++)
+        for (int rows = 1; rows <= MR_FLOAT; rows++)
+            for (int cols = 1; cols <= NR_FLOAT; cols++)
+                for (int again = 0; again < (cols == NR_FLOAT ? 6 : 1); again++) {
+                    rng r = { ((uint64_t)round * 1000 + (uint64_t)rows * 100 + (uint64_t)cols + 7777 * (uint64_t)again) * 0x9e3779b9 + dot };
+                    static float_setup u;
+                    float_new(&u, &r, dot, rows, cols);
+                    kernel_name(&u.s, name);
+                    cr_assert_eq(float_compare(&u, why, sizeof why), 0, "%s (round %d, %d): %s", name, round, again, why);
+                    float_free(&u);
+                    count++;
+                }
+    cr_log_info("%d kernels", count);
+}
+
+Test(kernels, f32) { each_float(DOT_F32, 10); }
+Test(kernels, f16) { each_float(DOT_F16, 6); }
+Test(kernels, bf16) { each_float(DOT_BF16, 6); }
+Test(kernels, s8_widened) { each_float(DOT_FS8, 6); }
+Test(kernels, s4_widened) { each_float(DOT_FS4, 8); }
+
 Test(kernels, w) { each(DOT_W, 14); }
 Test(kernels, ws) { each(DOT_WS, 24); }
 Test(kernels, s) { each(DOT_S, 60); }
@@ -224,7 +428,7 @@ Test(kernels, the_interpreter_sees_a_byte_too_far)
 
 Test(kernels, invalid_specs_are_refused)
 {
-    uint8_t code[16384];
+    static uint8_t code[32768];
     size_t bytes;
     const kernel_spec ok = { .dot = DOT_T2, .form = A_QUADS, .rows = 8, .cols = 8, .c = OCTET_S32 };
     kernel_spec s;
@@ -243,4 +447,19 @@ Test(kernels, invalid_specs_are_refused)
     REFUSES(s.c = 0);
     REFUSES((s.dot = DOT_W, s.form = A_WIDE, s.rows = 7));
     REFUSES((s.dot = DOT_S, s.form = A_SPLIT, s.rows = 2));
+    const kernel_spec real = { .dot = DOT_F32, .form = A_PLACE, .rows = 6, .cols = 16, .abreast = 1, .a = OCTET_F32, .c = OCTET_F32 };
+    cr_assert_eq(gen_kernel(&real, code, sizeof code, &bytes), OCTET_OK);
+#undef REFUSES
+#define REFUSES(change) s = real; change; cr_expect_eq(gen_kernel(&s, code, sizeof code, &bytes), OCTET_EUNSUPPORTED, #change)
+    REFUSES(s.rows = 7);
+    REFUSES(s.cols = 17);
+    REFUSES(s.form = A_QUADS);
+    REFUSES(s.abreast = 4);
+    REFUSES(s.c = OCTET_U8);
+    REFUSES(s.group = 1);
+    REFUSES(s.zero_b = 1);
+    REFUSES((s.dot = DOT_F16, s.b_place = 1));
+    REFUSES(s.chain[0] = 15);
+    REFUSES(s.chain[1] = OCTET_OP_RELU);
+    REFUSES(s.chain[0] = OCTET_OP_SWIGLU);
 }

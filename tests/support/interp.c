@@ -10,7 +10,7 @@ typedef union vec {
     uint8_t b[32]; int8_t sb[32]; uint16_t w[16]; int16_t sw[16]; uint32_t d[8]; int32_t sd[8]; uint64_t q[4]; float f[8];
 } vec;
 
-enum { STACK = 4096, CACHED = 8192 };
+enum { STACK = 4096, CACHED = 32768 };
 typedef struct insn { ZydisDecodedInstruction in; ZydisDecodedOperand op[ZYDIS_MAX_OPERAND_COUNT]; } insn;
 typedef struct machine {
     uint64_t            gpr[16], rip;
@@ -168,6 +168,23 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VPUNPCKHDQ: BINARY(LANES(2) { r.d[4 * l + 2 * j] = a.d[4 * l + 2 + j]; r.d[4 * l + 2 * j + 1] = b.d[4 * l + 2 + j]; });
     case ZYDIS_MNEMONIC_VMULPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] * b.f[j]);
     case ZYDIS_MNEMONIC_VADDPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] + b.f[j]);
+    case ZYDIS_MNEMONIC_VSUBPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] - b.f[j]);
+    case ZYDIS_MNEMONIC_VDIVPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] / b.f[j]);
+    case ZYDIS_MNEMONIC_VFMADD231PS: { const vec d = m->v[number(in->op[0].reg.value)]; BINARY(EACH(len / 4) r.f[j] = fmaf(a.f[j], b.f[j], d.f[j])); }
+    case ZYDIS_MNEMONIC_VFMADD213PS: { const vec d = m->v[number(in->op[0].reg.value)]; BINARY(EACH(len / 4) r.f[j] = fmaf(a.f[j], d.f[j], b.f[j])); }
+    case ZYDIS_MNEMONIC_VFMSUB213PS: { const vec d = m->v[number(in->op[0].reg.value)]; BINARY(EACH(len / 4) r.f[j] = fmaf(a.f[j], d.f[j], -b.f[j])); }
+    case ZYDIS_MNEMONIC_VFNMADD213PS: { const vec d = m->v[number(in->op[0].reg.value)]; BINARY(EACH(len / 4) r.f[j] = fmaf(-a.f[j], d.f[j], b.f[j])); }
+    case ZYDIS_MNEMONIC_VMASKMOVPS: { /* a load: lanes whose mask is off are not read */
+        if (in->op[0].type == ZYDIS_OPERAND_TYPE_MEMORY) return false;
+        a = vsrc(m, in, 1);
+        EACH(len / 4) {
+            if (!(a.d[j] >> 31)) continue;
+            const void *p = memory(m, in, address(m, in, &in->op[2]) + 4 * (uint64_t)j, 4, false);
+            if (p) memcpy(&r.d[j], p, 4);
+        }
+        vdst(m, in, 0, r, len);
+        return true;
+    }
     case ZYDIS_MNEMONIC_VMAXPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] > b.f[j] ? a.f[j] : b.f[j]);
     case ZYDIS_MNEMONIC_VMINPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] < b.f[j] ? a.f[j] : b.f[j]);
     case ZYDIS_MNEMONIC_VCMPPS:
@@ -202,6 +219,12 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VMOVD: vdst(m, in, 0, a, 4); return true;
     case ZYDIS_MNEMONIC_VPSRLW: EACH(len / 2) r.w[j] = (uint16_t)(imm > 15 ? 0 : a.w[j] >> imm); break;
     case ZYDIS_MNEMONIC_VPSRLD: EACH(len / 4) r.d[j] = imm > 31 ? 0 : a.d[j] >> imm; break;
+    case ZYDIS_MNEMONIC_VPSRAD: EACH(len / 4) r.sd[j] = a.sd[j] >> (imm > 31 ? 31 : imm); break;
+    case ZYDIS_MNEMONIC_VPMOVSXBD: EACH(len / 4) r.sd[j] = a.sb[j]; break;
+    case ZYDIS_MNEMONIC_VROUNDPS:
+        if (imm) return false; /* nearest even alone */
+        EACH(len / 4) r.f[j] = rintf(a.f[j]);
+        break;
     case ZYDIS_MNEMONIC_VPSLLD: EACH(len / 4) r.d[j] = imm > 31 ? 0 : a.d[j] << imm; break;
     case ZYDIS_MNEMONIC_VPMOVSXBW: EACH(len / 2) r.sw[j] = a.sb[j]; break;
     case ZYDIS_MNEMONIC_VPMOVZXBD: EACH(len / 4) r.d[j] = a.b[j]; break;
@@ -246,6 +269,7 @@ static bool step(machine *m, const insn *in)
         for (int i = 0; i < 16; i++) memset(&m->v[i].b[16], 0, 16);
         m->upper_clean = true;
         break;
+    case ZYDIS_MNEMONIC_PREFETCHT0: break; /* may point anywhere */
     case ZYDIS_MNEMONIC_MOV: case ZYDIS_MNEMONIC_MOVZX: set(m, in, 0, get(m, in, 1)); break;
     case ZYDIS_MNEMONIC_LEA: set(m, in, 0, address(m, in, &in->op[1])); break;
     case ZYDIS_MNEMONIC_ADD: v = get(m, in, 0) + get(m, in, 1); m->cf = v < get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
