@@ -17,6 +17,7 @@ int usage(const char *why)
     fprintf(stderr, "octet-bench: %s\n"
         "usage: octet-bench gemm [options]       products, each verified\n"
         "       octet-bench codegen              what kernels, look-ups and calls cost\n"
+        "       octet-bench convert              quantize, convert, row-wise tables, layouts\n"
         "       octet-bench machine              the machine's own ceilings\n"
         "       octet-bench compare OLD NEW      two JSON results; exit 1 if NEW is slower\n"
         "options (gemm)\n"
@@ -230,6 +231,7 @@ int main(int argc, char **argv)
     if (o.isa) setenv("OCTET_ISA", o.isa, 1);
     if (!strcmp(argv[1], "machine")) { pin(0); return machine_report(); }
     if (!strcmp(argv[1], "codegen")) return codegen_report();
+    if (!strcmp(argv[1], "convert")) { pin(0); return convert_report(&o); }
     if (strcmp(argv[1], "gemm")) return usage("no such command");
     if (!o.shape_count) read_shapes(&o, "1x1024x1024,6x512x512,16x256x512,64x64x64,64x800x320,128x128x128,512x512x512");
     return gemm_report(&o);

@@ -4,6 +4,7 @@
 #include <float.h>
 
 #include "mxcsr.h"
+#include "vectors.h"
 #include "octet/quant.h"
 
 #if OCTET_X86
@@ -28,27 +29,33 @@ static int64_t quantize_avx2(quantizer z, const float *x, int64_t n, uint8_t fli
     }
     return i;
 }
+/* Four of each, so that none waits for the one before. */
 __attribute__((target("avx2")))
 static int64_t range_avx2(const float *x, int64_t n, float *lo, float *hi)
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), most = _mm256_set1_ps(FLT_MAX);
-    __m256 a = _mm256_set1_ps(*lo), b = _mm256_set1_ps(*hi);
+    const __m256 up = _mm256_set1_ps(INFINITY), down = _mm256_set1_ps(-INFINITY);
+    __m256 a[4], b[4];
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 v = _mm256_loadu_ps(x + i), finite = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), most, _CMP_LE_OQ);
-        a = _mm256_min_ps(a, _mm256_blendv_ps(a, v, finite));
-        b = _mm256_max_ps(b, _mm256_blendv_ps(b, v, finite));
-    }
-    float u[8], w[8];
-    _mm256_storeu_ps(u, a);
-    _mm256_storeu_ps(w, b);
-    for (int j = 0; j < 8; j++) {
-        *lo = u[j] < *lo ? u[j] : *lo;
-        *hi = w[j] > *hi ? w[j] : *hi;
-    }
+    for (int j = 0; j < 4; j++) { a[j] = up; b[j] = down; }
+    for (; i + 32 <= n; i += 32)
+        for (int j = 0; j < 4; j++) {
+            const __m256 v = _mm256_loadu_ps(x + i + 8 * j), finite = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), most, _CMP_LE_OQ);
+            a[j] = _mm256_min_ps(a[j], _mm256_blendv_ps(up, v, finite));
+            b[j] = _mm256_max_ps(b[j], _mm256_blendv_ps(down, v, finite));
+        }
+    __m256 p = _mm256_min_ps(_mm256_min_ps(a[0], a[1]), _mm256_min_ps(a[2], a[3])), q = _mm256_max_ps(_mm256_max_ps(b[0], b[1]), _mm256_max_ps(b[2], b[3]));
+    p = _mm256_min_ps(p, _mm256_permute2f128_ps(p, p, 1));
+    q = _mm256_max_ps(q, _mm256_permute2f128_ps(q, q, 1));
+    p = _mm256_min_ps(p, _mm256_permute_ps(p, 0x4e));
+    q = _mm256_max_ps(q, _mm256_permute_ps(q, 0x4e));
+    p = _mm256_min_ps(p, _mm256_permute_ps(p, 0xb1));
+    q = _mm256_max_ps(q, _mm256_permute_ps(q, 0xb1));
+    const float least = _mm256_cvtss_f32(p), greatest = _mm256_cvtss_f32(q);
+    *lo = least < *lo ? least : *lo;
+    *hi = greatest > *hi ? greatest : *hi;
     return i;
 }
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
 #else
 static int64_t range_avx2(const float *x, int64_t n, float *lo, float *hi)
 {
@@ -60,7 +67,6 @@ static int64_t quantize_avx2(quantizer z, const float *x, int64_t n, uint8_t fli
     (void)z; (void)x; (void)n; (void)flip; (void)q;
     return 0;
 }
-static bool has_avx2(void) { return false; }
 #endif
 
 void quantize_row(quantizer z, const float *x, int64_t n, uint8_t flip, uint8_t *q)
@@ -136,15 +142,24 @@ octet_status octet_quantize(octet_dtype type, const float *x, size_t n, float sc
     return OCTET_OK;
 }
 
+LOOP void dequantize_plain(octet_dtype type, const void *q, size_t n, float scale, int32_t zero, float *x)
+{
+    if (type == OCTET_U8)
+        for (size_t i = 0; i < n; i++) x[i] = scale * (float)(((const uint8_t *)q)[i] - zero);
+    else
+        for (size_t i = 0; i < n; i++) x[i] = scale * (float)(((const int8_t *)q)[i] - zero);
+}
+FOR_AVX2 static void dequantize_avx2(octet_dtype type, const void *q, size_t n, float scale, int32_t zero, float *x)
+{
+    dequantize_plain(type, q, n, scale, zero, x);
+}
+
 octet_status octet_dequantize(octet_dtype type, const void *q, size_t n, float scale, int32_t zero, float *x)
 {
     const octet_status st = check("octet_dequantize", type, q, x, n, scale, zero);
     if (st) return st;
     const unsigned kept = fp_enter();
-    if (type == OCTET_U8)
-        for (size_t i = 0; i < n; i++) x[i] = scale * (float)(((const uint8_t *)q)[i] - zero);
-    else
-        for (size_t i = 0; i < n; i++) x[i] = scale * (float)(((const int8_t *)q)[i] - zero);
+    (has_avx2() ? dequantize_avx2 : dequantize_plain)(type, q, n, scale, zero, x);
     fp_leave(kept);
     return OCTET_OK;
 }
