@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define OCTET_VERSION_MAJOR 0
-#define OCTET_VERSION_MINOR 1
+#define OCTET_VERSION_MINOR 2
 #define OCTET_VERSION_PATCH 0
 
 #if defined(__GNUC__)

@@ -373,7 +373,7 @@ Test(api, names_versions_and_explanations)
 {
     cr_assert_str_eq(octet_status_name(OCTET_ENOMEM), "OCTET_ENOMEM");
     cr_assert_str_eq(octet_status_name((octet_status)77), "not an octet_status");
-    cr_assert_eq(octet_version(), 100);
+    cr_assert_eq(octet_version(), 200);
     cr_assert_str_eq(octet_explain(NULL, NULL), "no plan");
     fixture f;
     fixture_new(&f, OCTET_S32, 0);
@@ -467,4 +467,129 @@ Test(api, sentences_belong_to_their_thread)
     pthread_create(&id, NULL, other_thread, NULL);
     pthread_join(id, &first);
     cr_assert_null(first);
+}
+
+/* ---- floating point, weight-only, chains ---- */
+
+Test(api, every_field_of_a_floating_description_is_checked)
+{
+    octet_gemm_desc ok = OCTET_GEMM_DESC, d;
+    octet_plan *p;
+    ok.n = ok.k = 4;
+    ok.a = ok.b = ok.c = OCTET_F32;
+    cr_assert_eq(octet_plan_gemm(NULL, &ok, &p), OCTET_OK);
+    octet_plan_free(p);
+    BROKEN(d.b = OCTET_U8, "b must be");
+    BROKEN(d.b = OCTET_E4M3, "b must be");
+    BROKEN(d.a = OCTET_U8, "b must be OCTET_S8 with an integer a");
+    BROKEN(d.c = OCTET_S32, "c of a floating");
+    BROKEN(d.c = OCTET_U8, "c of a floating");
+    BROKEN(d.c = OCTET_E5M2, "c must be");
+    BROKEN(d.a_as = OCTET_F32, "a_as is for");
+    BROKEN((d.b = OCTET_S8, d.a_as = OCTET_F16), "a_as must be");
+    BROKEN((d.b = OCTET_S4, d.a_as = OCTET_U8), "a_as is for");
+    BROKEN(d.bias = OCTET_S32, "takes an f32 bias");
+    BROKEN(d.zero_a = OCTET_PER_ROW, "zero_a and scale_a");
+    BROKEN(d.group = 32, "weight-only");
+    BROKEN((d.b = OCTET_S4, d.group = 48), "group must be");
+    BROKEN(d.flags = OCTET_DYNAMIC, "OCTET_DYNAMIC");
+    BROKEN((d.b = OCTET_S8, d.flags = OCTET_REDUCED), "OCTET_REDUCED");
+    BROKEN((d.b = OCTET_S8, d.a_as = OCTET_S8, d.flags = OCTET_DYNAMIC | OCTET_REDUCED), "OCTET_REDUCED");
+    BROKEN((d.b = OCTET_S8, d.flags = OCTET_DYNAMIC, d.c = OCTET_S32), "s32 C");
+    BROKEN((d.b = OCTET_S8, d.flags = OCTET_DYNAMIC, d.zero_a = OCTET_PER_ROW), "found, not given");
+    BROKEN(d.chain[1].kind = OCTET_OP_RELU, "gap");
+    BROKEN(d.chain[0].shape = OCTET_PER_N, "without a kind");
+    BROKEN(d.chain[0].kind = 99, "octet_op_kind");
+    BROKEN(d.chain[0].kind = -1, "octet_op_kind");
+    BROKEN((d.chain[0].kind = OCTET_OP_ADD, d.chain[0].shape = 4), "shape");
+    BROKEN((d.chain[0].kind = OCTET_OP_ADD, d.chain[0].shape = OCTET_PER_N, d.chain[0].type = OCTET_S8), "operand must be");
+    BROKEN((d.chain[0].kind = OCTET_OP_ADD, d.chain[0].shape = OCTET_PER_M, d.chain[0].type = OCTET_F16), "by row");
+    BROKEN((d.chain[0].kind = OCTET_OP_RELU, d.chain[0].shape = OCTET_PER_N), "without an operand");
+    BROKEN((d.chain[0].kind = OCTET_OP_SWIGLU, d.chain[1].kind = OCTET_OP_GLU), "two gates");
+    BROKEN((d.chain[0].kind = OCTET_OP_SWIGLU, d.n = 5), "even n");
+    BROKEN((d.chain[0].kind = OCTET_OP_SWIGLU, d.bias = OCTET_F32), "with a gate");
+    BROKEN((d.chain[0].kind = OCTET_OP_ADD, d.chain[0].shape = OCTET_FULL, d.chain[1].kind = OCTET_OP_GLU), "before a gate");
+    BROKEN((d.a = OCTET_U8, d.b = OCTET_S8, d.c = OCTET_S32, d.chain[0].kind = OCTET_OP_RELU), "takes no chain");
+    BROKEN((d.n = INT64_C(1) << 40, d.k = INT64_C(1) << 40), "too large");
+}
+
+Test(api, every_argument_of_a_floating_run_is_checked_and_c_is_untouched)
+{
+    octet_gemm_desc d = OCTET_GEMM_DESC;
+    octet_plan *p;
+    octet_packed *b;
+    static float a[64], w[64], c[64], t[64];
+    static const float seven = 7;
+    for (int i = 0; i < 64; i++) c[i] = seven;
+    d.n = 4, d.k = 6, d.a = d.b = d.c = OCTET_F32;
+    d.chain[0] = (octet_op){ OCTET_OP_ADD, OCTET_FULL, OCTET_F32 };
+    d.chain[1] = (octet_op){ OCTET_OP_CLIP, 0, (octet_dtype)0 };
+    d.chain[2] = (octet_op){ OCTET_OP_MUL, OCTET_PER_M, OCTET_F32 };
+    cr_assert_eq(octet_plan_gemm(NULL, &d, &p), OCTET_OK, "%s", octet_why());
+    octet_quant q = OCTET_QUANT;
+    q.scale = 2;
+    REFUSED(octet_pack(p, w, 4, &q, &b), OCTET_EINVAL, "neither scales nor zero points");
+    REFUSED(octet_pack(p, (char *)w + 1, 4, NULL, &b), OCTET_EINVAL, "misaligned");
+    REFUSED(octet_pack(p, w, 3, NULL, &b), OCTET_EINVAL, "ldb");
+    cr_assert_eq(octet_pack(p, w, 4, NULL, &b), OCTET_OK, "%s", octet_why());
+    octet_gemm_args ok = OCTET_GEMM_ARGS, x;
+    ok.m = 3, ok.a = a, ok.lda = 6, ok.b = b, ok.c = c, ok.ldc = 4;
+    ok.operand[0] = (octet_operand){ t, 4, 0, 0 };
+    ok.operand[2] = (octet_operand){ t, 0, 0, 0 };
+#define SPOILT(change, words) x = ok; change; REFUSED(octet_run(p, &x), OCTET_EINVAL, words)
+    SPOILT(x.operand[0].t = NULL, "operand is NULL");
+    SPOILT(x.operand[0].ld = 3, "ld of a step");
+    SPOILT(x.operand[0].t = (char *)t + 2, "misaligned");
+    SPOILT((x.operand[0].t = c + 1), "overlaps a step");
+    SPOILT((x.operand[0].t = c, x.operand[0].ld = 5), "overlaps a step");
+    SPOILT(x.operand[0].ld = INT64_MAX / 4, "overflows");
+    SPOILT((x.operand[1].value = 2, x.operand[1].value2 = 1), "clip");
+    SPOILT(x.operand[1].value = NAN, "clip");
+    SPOILT(x.operand[2].t = NULL, "operand is NULL");
+    SPOILT((x.sums = t, x.ld_sums = 3), "ld_sums");
+    SPOILT((x.sums = (char *)t + 1, x.ld_sums = 4), "misaligned");
+    SPOILT((x.sums = c + 1, x.ld_sums = 4), "overlaps sums");
+    SPOILT(x.a = c, "overlaps a");
+    SPOILT(x.a = (char *)a + 1, "misaligned");
+    for (int i = 0; i < 64; i++) cr_assert(c[i] == seven, "c was written");
+    x = ok;
+    x.operand[0].t = c; /* a residual in place, and sums in place */
+    x.operand[0].ld = 4;
+    x.operand[1] = (octet_operand){ NULL, 0, -100, 100 };
+    cr_assert_eq(octet_run(p, &x), OCTET_OK, "%s", octet_why());
+    /* another plan's operand */
+    octet_plan *other;
+    d.b = OCTET_F16;
+    cr_assert_eq(octet_plan_gemm(NULL, &d, &other), OCTET_OK);
+    x = ok;
+    REFUSED(octet_run(other, &x), OCTET_EINVAL, "another plan");
+    size_t bytes;
+    octet_packed *loaded;
+    const void *blob = octet_packed_data(b, &bytes);
+    REFUSED(octet_packed_load(other, blob, bytes, &loaded), OCTET_EINVAL, "type, group or gate");
+    octet_plan_free(other);
+    octet_packed_free(b);
+    octet_plan_free(p);
+
+    /* four bits */
+    octet_gemm_desc f = OCTET_GEMM_DESC;
+    f.n = 4, f.k = 6, f.a = f.c = OCTET_F32, f.b = OCTET_S4;
+    cr_assert_eq(octet_plan_gemm(NULL, &f, &p), OCTET_OK);
+    q = (octet_quant)OCTET_QUANT;
+    REFUSED(octet_pack(p, w, 5, NULL, &b), OCTET_EINVAL, "odd");
+    q.zero = 9;
+    REFUSED(octet_pack(p, w, 4, &q, &b), OCTET_EINVAL, "outside -8 .. 7");
+    octet_plan_free(p);
+}
+
+Test(api, floating_zero_sizes_are_legal)
+{
+    static const int64_t sizes[4][3] = { { 0, 4, 4 }, { 3, 0, 4 }, { 3, 4, 0 }, { 0, 0, 0 } };
+    for (int i = 0; i < 4; i++) {
+        float a[16] = { 1 }, w[16] = { 1 }, c[16];
+        for (int j = 0; j < 16; j++) c[j] = 5;
+        const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+        cr_assert_eq(octet_gemm_f32(0, 0, m, n, k, a, k, w, n, c, n), OCTET_OK, "%s", octet_why());
+        for (int64_t j = 0; j < 16; j++) cr_assert_eq(c[j], j < m * n && k == 0 ? 0.0f : m * n == 0 || j >= m * n ? 5.0f : c[j]);
+    }
 }

@@ -53,9 +53,9 @@ blocking cpu_blocking(blocking b)
 /* The panel's dot: what its proof allows at this level of A, or what B's type needs. */
 static int panel_dot(const task *t, int64_t p, int level)
 {
+    if (t->wide_source) return DOT_W; /* the portable kernel, too, reads A in 16 bits then */
     if (t->plain) return DOT_PLAIN;
-    if (t->floating) return t->plan->dot;
-    return t->wide_source ? DOT_W : blob_info(t->blob, p).dot[level];
+    return t->floating ? t->plan->dot : blob_info(t->blob, p).dot[level];
 }
 
 /* How many panels one call can do: of the same kind, while a single tile covers the rows. */
