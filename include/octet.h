@@ -260,8 +260,8 @@ typedef struct octet_quant {
  *   qb    scales and zero points of B; NULL: scale 1, zero point 0.
  *
  * Takes at most octet_packed_bound(plan) bytes. Integer products: 1.15 k n + 8 n + 4096, plus 4 n for zero
- * points given by column. Others: the bytes of B, of its scales and zero points as f32, for n
- * rounded up to 16 with a gate, and at most 64 n / 16 + 1024 more. OCTET_EINVAL, OCTET_ENOMEM.
+ * points given by column. Others: the bytes of B and of its scales and zero points as f32, with n rounded up to 16 and k to 8,
+ * and at most 64 for each 16 columns and 1024 more. OCTET_EINVAL, OCTET_ENOMEM.
  */
 OCTET_API octet_status octet_pack(const octet_plan *plan, const void *b, int64_t ldb,
                                   const octet_quant *qb, octet_packed **out);

@@ -13,6 +13,8 @@ if [ -x build/demo/benchmarks/octet-bench ]; then
     build/demo/benchmarks/octet-bench gemm --isa=avx2 --peers=all --data-b=t5 --min-time=0.05 \
         --shapes=1x1024x1024,16x256x512,64x800x320,128x128x128,512x512x512
     echo
+    build/demo/benchmarks/octet-bench gemm --isa=avx2 --types=f32:f32:f32 --peers=all --min-time=0.05 --shapes=1x1024x1024,16x256x512,128x128x128
+    echo
     echo "peers are capped at AVX2 like octet's kernels; 'no' under right: the peer saturated and returned wrong sums"
 else
     echo "skipped: the table of shapes (octet-bench needs g++ and libbenchmark-dev)"
