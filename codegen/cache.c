@@ -54,8 +54,10 @@ static key key_of(const kernel_spec *s)
 
 static unsigned hash(key k)
 {
-    uint64_t h = 0;
-    for (int i = 0; i < WORDS; i++) h = ((h << 29 | h >> 35) ^ k.w[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = 0; /* products that do not wait for one another */
+    for (int i = 0; i < WORDS; i++) h ^= (k.w[i] ^ (uint64_t)i << 60) * (UINT64_C(0x9e3779b97f4a7c15) + ((uint64_t)i << 33));
+    h ^= h >> 29;
+    h *= UINT64_C(0xbf58476d1ce4e5b9);
     return (unsigned)(h >> 52) % BUCKETS;
 }
 

@@ -454,7 +454,8 @@ OCTET_API octet_status octet_gemm_f32_dynamic(int trans_a, int trans_b, int64_t 
                                               float *c, int64_t ldc, const octet_requant *q);
 
 /* Batches of small f32 products, B not packed: problem i has a + i stride_a, b + i stride_b, c + i stride_c
- * (a stride of 0 in A or B: the same for all), or with octet_gemm_f32_batch_pointers a[i], b[i], c[i]. */
+ * (a stride of 0 in A or B: the same for all), or with octet_gemm_f32_batch_pointers a[i], b[i], c[i]. A row-major B of up to
+ * 256 KiB is read where it lies; others are packed, in a workspace or, if they are larger, in memory of the call. */
 OCTET_API octet_status octet_gemm_f32_batch(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                                             const float *a, int64_t lda, int64_t stride_a,
                                             const float *b, int64_t ldb, int64_t stride_b,

@@ -96,24 +96,30 @@ static octet_gemm_args args_of(const call *x, const octet_requant *q)
     return args;
 }
 
-static octet_status run_in_place(const octet_plan *p, const call *x)
+/* h: B, packed; or with b_place only its head. */
+static octet_status run_once(const octet_plan *p, const call *x, const octet_requant *q, const octet_packed *h, const float *b_place)
 {
-    const octet_requant none = OCTET_REQUANT;
-    octet_gemm_args args = args_of(x, &none);
-    blob head;
-    octet_packed h;
+    octet_gemm_args args = args_of(x, q);
     gemm_problem g;
     view rows;
     dest c;
-    head_of(p, &head, &h);
-    args.b = &h;
+    args.b = h;
     const char *broken = args_breach(p, &args);
     if (broken) return fail(OCTET_EINVAL, "%s: %s", x->who, broken);
     problem_of(p, &args, &rows, &c, &g);
-    g.b_place = x->pb;
+    g.b_place = b_place;
     g.ldb = x->ldb;
     cpu_gemm(&g);
     return OCTET_OK;
+}
+
+static octet_status run_in_place(const octet_plan *p, const call *x)
+{
+    const octet_requant none = OCTET_REQUANT;
+    blob head;
+    octet_packed h;
+    head_of(p, &head, &h);
+    return run_once(p, x, &none, &h, x->pb);
 }
 
 /* B packed into `memory`: an operand that lives as long as that. */
@@ -137,11 +143,8 @@ static void pack_once(const octet_plan *p, const void *pb, int64_t ldb, const oc
 static octet_status run_packed(const octet_plan *p, const call *x, const octet_requant *q, void *memory)
 {
     octet_packed h;
-    octet_gemm_args args = args_of(x, q);
     pack_once(p, x->pb, x->ldb, q, memory, &h);
-    args.b = &h;
-    const char *broken = args_breach(p, &args);
-    return broken ? fail(OCTET_EINVAL, "%s: %s", x->who, broken) : octet_run(p, &args);
+    return run_once(p, x, q, &h, NULL);
 }
 
 /* Memory for a B packed for this call: a workspace's, or allocated. */

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "any_case.h"
 #include "cases.h"
 #include "cpu.h"
 #include "octet.h"
@@ -223,6 +224,42 @@ Test(system, each_failing_allocation_is_reported_and_nothing_leaks)
         cr_assert_eq(money.bytes, 0, "sizes given back do not match");
     }
     cr_assert_geq(refused, 5);
+}
+
+/* Every kind of product, single, in a batch and in a group: what a run needs was made before it. */
+Test(system, no_run_allocates_or_generates)
+{
+    budget money = { 1 << 20, 0, 0 };
+    octet_ctx_opts o = OCTET_CTX_OPTS;
+    octet_ctx *ctx;
+    o.allocator = (octet_allocator){ scarce_alloc, scarce_free, &money };
+    cr_assert_eq(octet_ctx_create(&o, &ctx), OCTET_OK);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        any_case c;
+        octet_plan *p;
+        octet_packed *b;
+        any_new(&c, 9700000 + seed, -1, -1, seed % 4 ? -1 : 3000);
+        cr_assert_eq(octet_plan_gemm(ctx, &c.d, &p), OCTET_OK, "%s", octet_why());
+        cr_assert_eq(octet_pack(p, c.b.p, c.ldb, &c.q, &b), OCTET_OK, "%s", octet_why());
+        c.x.b = b;
+        octet_cache_stats before = OCTET_CACHE_STATS, after = OCTET_CACHE_STATS;
+        const int left = money.left;
+        octet_cache_info(&before);
+        octet_batch w = OCTET_BATCH;
+        w.count = 1;
+        const octet_gemm_item item = { p, &c.x };
+        cr_assert_eq(octet_run(p, &c.x), OCTET_OK, "%s", octet_why());
+        cr_assert_eq(octet_run_batch(p, &c.x, &w), OCTET_OK, "%s", octet_why());
+        cr_assert_eq(octet_run_group(&item, 1), OCTET_OK, "%s", octet_why());
+        octet_cache_info(&after);
+        cr_assert_eq(money.left, left, "seed %llu allocated", (unsigned long long)seed);
+        cr_assert(before.generated == after.generated && before.hits == after.hits, "seed %llu asked for a kernel", (unsigned long long)seed);
+        octet_packed_free(b);
+        octet_plan_free(p);
+        any_free(&c);
+    }
+    octet_ctx_free(ctx);
+    cr_assert_eq(money.live, 0);
 }
 
 /* ---- no executable memory ---- */

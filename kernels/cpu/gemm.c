@@ -61,7 +61,7 @@ static int panel_dot(const task *t, int64_t p, int level)
 /* How many panels one call can do: of the same kind, while a single tile covers the rows. */
 static int64_t panels_alike(const task *t, int64_t p, int64_t more, int level)
 {
-    const int64_t whole = min64(more + 1, (t->plan->out_n - t->out_nr * p) / t->out_nr);
+    const int64_t whole = min64(more + 1, (t->plan->out_n - t->out_nr * p) >> t->out_log2);
     int64_t n = 1;
     if (t->floating) return max64(1, whole);
     while (n < whole && (t->plain || blob_info(t->blob, p + n).dot[level] == blob_info(t->blob, p).dot[level])) n++;
@@ -255,7 +255,8 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     t.args = args;
     t.k = b->k;
     t.nr = b->nr;
-    t.out_nr = b->gated ? b->nr / 2 : b->nr;
+    t.out_log2 = (b->nr == NR ? 3 : 4) - b->gated;
+    t.out_nr = 1 << t.out_log2;
     t.floating = b->floating;
     t.spans = b->residual_quads ? (const residual_span *)(const void *)((const char *)b + b->spans) : NULL;
     t.span_count = t.spans ? span_count(b->k, b->kc) : 0;
@@ -384,7 +385,7 @@ void cpu_gemm(gemm_problem *g)
     const blob *b = g->b->blob;
     const int64_t panels = blob_panels(b);
     if (g->m == 0 || panels == 0) return;
-    const int64_t tasks = cpu_tasks(g->plan->ctx, cpu_gemm_cost(&g->plan->b, g->m));
+    const int64_t tasks = g->plan->ctx->threads == 1 ? 1 : cpu_tasks(g->plan->ctx, cpu_gemm_cost(&g->plan->b, g->m));
     const int64_t unsplit = !b->floating ? b->kc : g->m <= MR_FLOAT && !g->plan->blocks.kc_given ? INT64_MAX : g->plan->blocks.kc_float;
     if (tasks == 1 && b->k <= unsplit && (!b->floating || g->m <= MR_FLOAT || g->plan->dot == DOT_F32) && may_place(g, g->m, panels)) {
         run_task(g, &g->fixed, 0, g->m, 0, panels, NULL, 0); /* nothing is packed, nothing waits */

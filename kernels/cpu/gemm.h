@@ -47,7 +47,7 @@ void cpu_gemm_rows(const gemm_problem *, int64_t row0, int64_t rows, uint8_t *me
 
 /* What it costs, in multiply-adds. */
 static inline double cpu_gemm_cost(const b_shape *b, int64_t m) { return (double)m * (double)b->n * (double)max64(1, b->k); }
-/* Tasks worth splitting so much into, on a context's threads. */
+/* Tasks worth splitting so much into, for more threads than one. */
 int64_t cpu_tasks(const octet_ctx *, double cost);
 /* Calls part(arg, i, tasks, memory, bytes) for i = 0 .. tasks-1 with a workspace each: a share of the caller's, of the
  * context's, or, where there is neither, 48 KiB of stack and one task. */

@@ -19,7 +19,7 @@ typedef struct task {
     int64_t             span_count;   /* of a panel                              */
     const int32_t      *sums;
     const char         *scale_b, *zero_b;
-    int                 nr, out_nr;   /* columns of a panel, and those of C it makes */
+    int                 nr, out_nr, out_log2; /* columns of a panel, and those of C it makes */
     bool                floating;
     bool                split;        /* one row: W panels by DOT_S              */
     parts               tiles[2];     /* of the block of rows: for bytes, for W; [0] floating */
