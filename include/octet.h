@@ -153,7 +153,7 @@ enum { /* octet_gemm_desc.zero_a, .scale_a */
  * The chain: up to OCTET_OPS steps on each value of C, in the order given, in f32, in registers.
  * t is the step's operand: a number, a value for each column or row, or an m x n matrix, given at
  * each run in octet_gemm_args.operand. value and value2 are numbers there. Errors against the exact function: SIGMOID,
- * TANH 4e-7 relative; SILU 4e-7, GELU_TANH 1e-6 max(|result|, |x| / 1000); GELU 1e-6 absolute below x = -1, 1e-6 relative
+ * TANH 4e-7 relative (SIGMOID below x = -88: 6.1e-39); SILU 4e-7, GELU_TANH 1e-6 max(|result|, |x| / 1000); GELU 1e-6 absolute below x = -1, 1e-6 relative
  * above. A NaN stays a NaN.
  */
 typedef enum octet_op_kind {
@@ -220,7 +220,7 @@ typedef struct octet_gemm_desc {
     octet_dtype bias;                      /* 0: none. OCTET_S32: in units of the product, added
                                               before scaling. OCTET_F32: added after scaling; C must
                                               then not be s32. None with a gate: use the chain     */
-    int         group;                     /* weight-only: 32, 64 or 128 values of k share a scale and
+    int64_t     group;                     /* weight-only: 32, 64 or 128 values of k share a scale and
                                               a zero point; 0: all of k do                         */
     octet_op    chain[OCTET_OPS];          /* after scale and bias; C must not be s32              */
 } octet_gemm_desc;
@@ -239,7 +239,7 @@ OCTET_API void octet_plan_free(octet_plan *);
 /* ---- Packed operand ----------------------------------------------------------------------- */
 
 /* What B's integers stand for: real = scale * (q - zero). Pointers win over the single values,
- * and are copied. With desc.group they hold ceil(k / group) rows of n values, the group of k = 0 first.
+ * and are copied. With desc.group they hold ceil(k / group) rows of n values, at least one, the group of k = 0 first.
  * A floating point B has neither. */
 typedef struct octet_quant {
     size_t         size;
@@ -261,7 +261,8 @@ typedef struct octet_quant {
  *
  * Takes at most octet_packed_bound(plan) bytes. Integer products: 1.15 k n + 8 n + 4096, plus 4 n for zero
  * points given by column. Others: the bytes of B and of its scales and zero points as f32, with n rounded up to 16 and k to 8,
- * and at most 64 for each 16 columns and 1024 more. OCTET_EINVAL, OCTET_ENOMEM.
+ * and at most 64 for each 16 columns and 1024 more. With a gate n / 2 counts as rounded up to 4 (integer) or 8. OCTET_EINVAL,
+ * OCTET_ENOMEM.
  */
 OCTET_API octet_status octet_pack(const octet_plan *plan, const void *b, int64_t ldb,
                                   const octet_quant *qb, octet_packed **out);
@@ -273,8 +274,8 @@ OCTET_API octet_status octet_pack_into(const octet_plan *plan, const void *b, in
 OCTET_API size_t octet_packed_bound(const octet_plan *plan);
 OCTET_API void octet_packed_free(octet_packed *);
 
-/* A packed operand is a blob without pointers, valid for any machine and any plan of equal n, k
- * and types: store it, and load it where it is needed. */
+/* A packed operand is a blob without pointers, valid for any machine and any plan of equal n, k,
+ * type of B, group and gate that meets B in the same way (integers or f32): store it, and load it where it is needed. */
 OCTET_API const void *octet_packed_data(const octet_packed *, size_t *bytes);
 /* Checks version, sizes, bounds and checksum, then uses `blob` in place (64-byte aligned, kept
  * until octet_packed_free). OCTET_EINVAL: not for this plan, misaligned, truncated, of another
@@ -371,7 +372,8 @@ OCTET_API size_t octet_workspace_bytes(const octet_plan *plan, int64_t max_m, in
 /*
  * `count` products of one plan, i = 0 .. count-1. Where a vector of pointers is given, it wins over the stride
  * (in elements, from the pointers in args; 0: the same for all, a broadcast). Work is divided over threads across
- * products. m_offsets makes it a mixture of experts: product i has rows m_offsets[i] .. m_offsets[i+1]-1 of A, C,
+ * products. Bias, operands, sums and values by row are the same for all; no product may write what another reads or
+ * writes (checked only where all share it). m_offsets makes it a mixture of experts: product i has rows m_offsets[i] .. m_offsets[i+1]-1 of A, C,
  * and of everything by row; count + 1 values that do not fall, the strides are then unused.
  * Pieces reported to args.done have rows i m + row (from m_offsets: as in C).
  */
@@ -387,8 +389,8 @@ typedef struct octet_batch {
 #define OCTET_BATCH { sizeof(octet_batch), 0, 0, 0, 0, 0, 0, 0 }
 OCTET_API octet_status octet_run_batch(const octet_plan *plan, const octet_gemm_args *args, const octet_batch *batch);
 
-/* Any products: free m, n, k, types and epilogues; all plans of one context. Checked as a whole before
- * anything is written. workspace is that of the first. */
+/* Any products: free m, n, k, types and epilogues; all plans of one context, args of this header's size. Each is checked before
+ * anything is written; no product may write what another reads or writes. workspace is that of the first. */
 typedef struct octet_gemm_item {
     const octet_plan      *plan;
     const octet_gemm_args *args;
@@ -439,7 +441,7 @@ OCTET_API octet_status octet_gemm_s8s8f32(int trans_a, int trans_b, int64_t m, i
                                           const int8_t *a, int64_t lda, const int8_t *b, int64_t ldb,
                                           float *c, int64_t ldc, const octet_requant *q);
 
-/* Floating point: A, B and C of one type. f16 and bf16 are given as uint16_t. */
+/* Floating point: A, B and C of one type. f16 and bf16 are given as uint16_t. C shares no byte with A or B. */
 OCTET_API octet_status octet_gemm_f32(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                                       const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc);
 OCTET_API octet_status octet_gemm_f16(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
@@ -448,7 +450,8 @@ OCTET_API octet_status octet_gemm_bf16(int trans_a, int trans_b, int64_t m, int6
                                        const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc);
 
 /* f32 in and out, int8 between: A quantized to u8 row by row with the range each row has (OCTET_DYNAMIC), B's
- * columns scaled by q->scale(s); q->zero_b; bias is not scaled: s32 in units of the product. q may be NULL. */
+ * columns scaled by q->scale(s); q->zero_b; bias is not scaled: s32 in units of the product; zero_a and zero_c are not used. q may
+ * be NULL. */
 OCTET_API octet_status octet_gemm_f32_dynamic(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                                               const float *a, int64_t lda, const int8_t *b, int64_t ldb,
                                               float *c, int64_t ldc, const octet_requant *q);
@@ -488,7 +491,7 @@ OCTET_API octet_status octet_warm(const octet_gemm_desc *descs, size_t stride, s
 
 /*
  * Environment, read once:
- *   OCTET_ISA=plain|avx2   use no more than this (it can only take away)
+ *   OCTET_ISA=plain|avx2   products use no more than this (it can only take away)
  *   OCTET_JIT=perf,gdb     name generated kernels in /tmp/perf-PID.map, and to the debugger
  */
 

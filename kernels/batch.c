@@ -80,14 +80,14 @@ static void shift_rows(const octet_plan *p, const octet_gemm_args *x, int64_t r,
 {
     const octet_gemm_desc *d = &p->desc;
     *y = *x;
-    y->a = (const char *)x->a + r * (d->trans_a ? 1 : x->lda) * p->a->bytes;
-    y->c = (char *)x->c + r * (d->trans_c ? 1 : x->ldc) * p->c->bytes;
+    if (x->a) y->a = (const char *)x->a + r * (d->trans_a ? 1 : x->lda) * p->a->bytes;
+    if (x->c) y->c = (char *)x->c + r * (d->trans_c ? 1 : x->ldc) * p->c->bytes;
     if (x->scale_a_rows) y->scale_a_rows = x->scale_a_rows + r;
     if (x->zero_a_rows) y->zero_a_rows = x->zero_a_rows + r;
     if (x->sums) y->sums = (const int32_t *)x->sums + r * x->ld_sums;
     for (int i = 0; i < p->steps; i++) {
         const uint8_t c = p->chain[i];
-        if (!chain_has_operand(c) || chain_shape(c) == OCTET_PER_N) continue;
+        if (!chain_has_operand(c) || chain_shape(c) == OCTET_PER_N || !x->operand[i].t) continue;
         const int64_t step = chain_shape(c) == OCTET_PER_M ? 4 : x->operand[i].ld * (chain_type(c) ? 2 : 4);
         y->operand[i].t = (const char *)x->operand[i].t + r * step;
     }
@@ -147,12 +147,22 @@ octet_status octet_run_batch(const octet_plan *p, const octet_gemm_args *args, c
     if (w.m_offsets && (w.a || w.c)) return fail(OCTET_EINVAL, "%s: m_offsets goes with the pointers in args, not with a or c", who);
     if (!w.m_offsets && !w.c && w.stride_c == 0 && w.count > 1) return fail(OCTET_EINVAL, "%s: stride_c is 0, so that every product would write the same C", who);
     if (w.m_offsets && w.count && w.m_offsets[0] < 0) return fail(OCTET_EINVAL, "%s: m_offsets[0] is negative", who);
+    for (int64_t i = 0; w.m_offsets && i < w.count; i++)
+        if (w.m_offsets[i + 1] < w.m_offsets[i]) return fail(OCTET_EINVAL, "%s: m_offsets[%lld] is less than the one before", who, (long long)i + 1);
     y = x;
+    if (w.m_offsets && w.count) { /* all rows at once: sizes, leading dimensions, what overlaps */
+        y.m = w.m_offsets[w.count];
+        if (w.b) y.b = w.b[0];
+        const char *broken = args_breach(p, &y);
+        if (broken) return fail(OCTET_EINVAL, "%s: rows 0 .. m_offsets[%lld]: %s", who, (long long)w.count, broken);
+    } else if (w.count > 1) { /* what one product may share with its C, several may not */
+        bool shared = x.sums && x.sums == x.c;
+        for (int i = 0; i < p->steps; i++) shared = shared || (chain_has_operand(p->chain[i]) && x.operand[i].t == x.c);
+        if (shared) return fail(OCTET_EINVAL, "%s: sums or an operand is c, but the same for all products", who);
+    }
     for (int64_t i = 0; i < w.count; i++) {
-        int64_t far_a, far_c;
-        if (w.m_offsets && w.m_offsets[i + 1] < w.m_offsets[i])
-            return fail(OCTET_EINVAL, "%s: m_offsets[%lld] is less than the one before", who, (long long)i + 1);
-        if (!mul_ok(i, w.stride_a, &far_a) || !mul_ok(i, w.stride_c, &far_c) || far_a > INT64_MAX / 8 || far_a < INT64_MIN / 8 || far_c > INT64_MAX / 8 || far_c < INT64_MIN / 8)
+        int64_t far_a = 0, far_c = 0;
+        if ((!w.m_offsets && !w.a && !mul_ok(i, w.stride_a, &far_a)) || (!w.m_offsets && !w.c && !mul_ok(i, w.stride_c, &far_c)) || far_a > INT64_MAX / 8 || far_a < INT64_MIN / 8 || far_c > INT64_MAX / 8 || far_c < INT64_MIN / 8)
             return fail(OCTET_EINVAL, "%s: a stride overflows", who);
         batch_args(p, &x, &w, i, &y);
         const char *broken = args_breach(p, &y);

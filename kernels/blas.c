@@ -96,6 +96,16 @@ static octet_gemm_args args_of(const call *x, const octet_requant *q)
     return args;
 }
 
+/* Does C share a byte with a B that is read where it lies? One answer for every size: no floating C may. */
+static bool c_overlaps_b(const octet_plan *p, const void *b, int64_t ldb, int64_t m, const void *c, int64_t ldc)
+{
+    const octet_gemm_desc *d = &p->desc;
+    const int64_t lines = d->trans_b ? d->n : d->k, width = d->trans_b ? d->k : d->n;
+    if (!p->b.floating || lines == 0 || width == 0 || m == 0) return false;
+    const uintptr_t x = (uintptr_t)b, y = (uintptr_t)c;
+    return x < y + (uintptr_t)((m - 1) * ldc + d->n) * (uintptr_t)p->c->bytes && y < x + (uintptr_t)((lines - 1) * ldb + width) * (uintptr_t)format_of(d->b)->bytes;
+}
+
 /* h: B, packed; or with b_place only its head. */
 static octet_status run_once(const octet_plan *p, const call *x, const octet_requant *q, const octet_packed *h, const float *b_place)
 {
@@ -105,6 +115,7 @@ static octet_status run_once(const octet_plan *p, const call *x, const octet_req
     dest c;
     args.b = h;
     const char *broken = args_breach(p, &args);
+    if (!broken && c_overlaps_b(p, x->pb, x->ldb, x->m, x->pc, x->ldc)) broken = "c overlaps b";
     if (broken) return fail(OCTET_EINVAL, "%s: %s", x->who, broken);
     problem_of(p, &args, &rows, &c, &g);
     g.b_place = b_place;
@@ -229,55 +240,40 @@ typedef struct f32_batch {
     float       *const *cs;
     const octet_plan *plan;
     octet_gemm_args   args;
+    void             *packed; /* room for one B, where it is not read in place */
 } f32_batch;
 
 static const float *a_of(const f32_batch *w, int64_t i) { return w->as ? w->as[i] : w->a + i * w->stride_a; }
 static const float *b_of(const f32_batch *w, int64_t i) { return w->bs ? w->bs[i] : w->b + i * w->stride_b; }
 static float       *c_of(const f32_batch *w, int64_t i) { return w->cs ? w->cs[i] : w->c + i * w->stride_c; }
 
-/* A share of the products; B read in place, or packed into half of the workspace. */
-static void batch_part(void *arg, int64_t i, int64_t tasks, uint8_t *memory, size_t bytes)
+/* All of them, by one task: the process's own context has one thread. B is read in place, or packed one after the other. */
+static void batch_part(void *arg, int64_t task_, int64_t tasks, uint8_t *memory, size_t bytes)
 {
     const f32_batch *w = arg;
     const octet_plan *p = w->plan;
-    const bool in_place = reads_b_in_place(p, w->ldb);
     const octet_requant none = OCTET_REQUANT;
-    const parts share = cut(w->count, tasks);
     blob head;
     octet_packed h;
     gemm_problem g;
     view rows;
     dest c;
-    size_t bound = 0;
-    void *own = NULL, *packed = memory;
-    packed_bound(&p->b, false, &bound);
-    bound = (bound + 63) / 64 * 64;
-    if (in_place) {
-        head_of(p, &head, &h);
-    } else if (2 * bound <= bytes) {
-        memory += bound;
-        bytes -= bound;
-    } else {
-        packed = own = mem_alloc(&p->ctx->allocator, bound);
-    }
+    (void)task_;
+    (void)tasks;
+    if (!w->packed) head_of(p, &head, &h);
     problem_of(p, &w->args, &rows, &c, &g);
     g.b = &h;
-    for (int64_t j = part_start(share, i); j < part_start(share, i) + part_size(share, i); j++) {
-        rows.base = a_of(w, j);
-        c.base = c_of(w, j);
-        if (!in_place && !packed) { /* no memory: one by one, on the process's */
-            octet_gemm_f32(w->trans_a, w->trans_b, w->m, w->n, w->k, rows.base, w->lda, b_of(w, j), w->ldb, c.base, w->ldc);
-            continue;
-        }
-        if (in_place) {
-            g.b_place = b_of(w, j);
+    for (int64_t i = 0; i < w->count; i++) {
+        rows.base = a_of(w, i);
+        c.base = c_of(w, i);
+        if (!w->packed) {
+            g.b_place = b_of(w, i);
             g.ldb = w->ldb;
-        } else if (j == part_start(share, i) || b_of(w, j) != b_of(w, j - 1)) {
-            pack_once(p, b_of(w, j), w->ldb, &none, packed, &h);
+        } else if (i == 0 || b_of(w, i) != b_of(w, i - 1)) {
+            pack_once(p, b_of(w, i), w->ldb, &none, w->packed, &h);
         }
         if (w->m && w->n) cpu_gemm_rows(&g, 0, w->m, memory, bytes);
     }
-    mem_free(&p->ctx->allocator, own, bound);
 }
 
 static octet_status f32_batch_run(f32_batch *w)
@@ -299,18 +295,24 @@ static octet_status f32_batch_run(f32_batch *w)
     else if (!w->cs && w->stride_c == 0 && w->count > 1) st = fail(OCTET_EINVAL, "%s: stride_c is 0, so that every product would write the same C", w->who);
     for (int64_t i = 0; i < w->count && !st; i++) {
         int64_t far;
-        if (!mul_ok(i, w->stride_a, &far) || !mul_ok(i, w->stride_b, &far) || !mul_ok(i, w->stride_c, &far) || far > INT64_MAX / 8 || far < INT64_MIN / 8)
-            st = fail(OCTET_EINVAL, "%s: a stride overflows", w->who);
+        const int64_t strides[3] = { w->stride_a, w->stride_b, w->stride_c };
+        for (int t = 0; t < 3 && !st; t++)
+            if (!mul_ok(i, strides[t], &far) || far > INT64_MAX / 8 || far < INT64_MIN / 8) st = fail(OCTET_EINVAL, "%s: a stride overflows", w->who);
         if (st) break;
         w->args.a = a_of(w, i);
         w->args.c = c_of(w, i);
         const char *broken = b_breach(p, b_of(w, i), w->ldb);
         if (!broken) broken = args_breach(p, &w->args);
+        if (!broken && c_overlaps_b(p, b_of(w, i), w->ldb, w->m, w->args.c, w->ldc)) broken = "c overlaps b";
         if (broken) st = fail(OCTET_EINVAL, "%s: product %lld: %s", w->who, (long long)i, broken);
     }
     w->args.b = NULL;
-    if (!st && w->count)
-        cpu_parts(p->ctx, NULL, 0, min64(w->count, cpu_tasks(p->ctx, (double)w->count * cpu_gemm_cost(&p->b, w->m))), batch_part, w);
+    room r = { .slot = -1 };
+    const bool packs = !reads_b_in_place(p, w->ldb);
+    if (!st && packs && w->count && !room_take(p, &r)) st = fail(OCTET_ENOMEM, "%s: no memory for %zu bytes", w->who, r.bytes);
+    w->packed = r.memory;
+    if (!st && w->count) cpu_parts(p->ctx, NULL, 0, 1, batch_part, w);
+    if (r.memory) room_leave(&r);
     if (temporary) octet_plan_free(p);
     return st;
 }

@@ -79,7 +79,7 @@ static octet_status quant_ok(const char *who, const octet_quant *given, const b_
     if (is_floating(s->type) && (q->scale != 0.0f || q->zero || q->scales || q->zeros))
         return fail(OCTET_EINVAL, "%s: a floating point B has neither scales nor zero points", who);
     const format *f = format_of(s->type);
-    const int64_t count = q->zeros ? s->n * max64(1, s->groups) : 1;
+    const int64_t count = q->zeros ? s->n * s->groups : 1;
     for (int64_t j = 0; j < count && !is_floating(s->type); j++) {
         const int32_t zero = q->zeros ? q->zeros[j] : q->zero;
         if (zero < f->lo || zero > f->hi)
@@ -290,9 +290,13 @@ const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
         const int64_t bytes = x->ld_sums < d->n ? -1 : span_of(x->m, d->n, x->ld_sums, 4);
         if (bytes < 0) return "ld_sums is less than n, or the size of sums overflows";
         if ((uintptr_t)x->sums % 4) return "sums is misaligned";
-        const bool is_c = x->sums == x->c && x->ld_sums == x->ldc && !d->trans_c && c->bytes == 4 && !p->b.gated;
+        const bool is_c = x->sums == x->c && x->ld_sums == x->ldc && !d->trans_c && d->c == (p->b.floating ? OCTET_F32 : OCTET_S32) && !p->b.gated;
         if (overlap(x->sums, bytes, x->c, c_bytes) && !is_c) return "c overlaps sums";
     }
+    if (overlap(x->b->blob, (int64_t)x->b->blob->bytes, x->c, c_bytes)) return "c overlaps the packed b";
+    if (d->scale_a == OCTET_PER_ROW && overlap(x->scale_a_rows, 4 * x->m, x->c, c_bytes)) return "c overlaps scale_a_rows";
+    if (d->zero_a == OCTET_PER_ROW && overlap(x->zero_a_rows, 4 * x->m, x->c, c_bytes)) return "c overlaps zero_a_rows";
+    if (x->workspace && overlap(x->workspace, (int64_t)min64((int64_t)x->workspace_bytes, INT64_MAX), x->c, c_bytes)) return "c overlaps workspace";
     const char *operands = operands_breach(p, x, c_bytes);
     if (operands) return operands;
     if (c->integer && c->bytes == 1) {

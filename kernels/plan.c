@@ -91,7 +91,7 @@ static bool generate(const octet_plan *p, bool zero_b, int dot, bool place, bool
 static bool generate_floats(const octet_plan *p, bool zero_b)
 {
     for (int dot = p->dot;; dot = DOT_F32) {
-        const bool along_k = !p->desc.trans_a;
+        const bool along_k = !p->desc.trans_a || p->any_view;
         if (along_k && !generate(p, zero_b, dot, true, false)) return false;
         if ((!along_k || p->any_view) && !generate(p, zero_b, dot, false, false)) return false;
         if (dot == DOT_F32) return true;
@@ -128,7 +128,7 @@ octet_status octet_warm(const octet_gemm_desc *descs, size_t stride, size_t coun
         const octet_status st = octet_plan_gemm(NULL, (const octet_gemm_desc *)(const void *)((const char *)descs + i * stride), &p);
         if (st) return st;
         bool made = true;
-        for (int zero_b = 0; zero_b < 2; zero_b++)
+        for (int zero_b = 0; zero_b < (is_floating(p->desc.b) ? 1 : 2); zero_b++) /* a floating B has no zero points */
             made = made && plan_generate(p, zero_b, every, true) && plan_generate(p, zero_b, proven, false);
         octet_plan_free(p);
         if (!made) return fail(OCTET_ENOMEM, "octet_warm: no room for the code of description %zu", i);
@@ -210,7 +210,7 @@ static b_shape shape_of(const octet_gemm_desc *d)
     for (int i = 0; i < OCTET_OPS; i++) s.gated = s.gated || op_is_gate(d->chain[i].kind);
     if (s.gated) s.columns = 2 * round_up(d->n / 2, s.nr / 2);
     s.group = d->group && d->group < d->k ? d->group : max64(1, d->k);
-    s.groups = ceil_div(d->k, s.group);
+    s.groups = max64(1, ceil_div(d->k, s.group));
     if (d->k <= INT64_C(1) << 56) s.stride = s.floating ? float_panel_stride(d->b, d->k) : panel_stride(d->k);
     return s;
 }

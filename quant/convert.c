@@ -98,10 +98,11 @@ FOR_AVX2 static inline __m256i stochastic8(const narrow_format *f, __m256i u, __
     const __m256i hidden = _mm256_andnot_si256(_mm256_cmpeq_epi32(field, _mm256_setzero_si256()), SET(0x800000));
     const __m256i m = _mm256_or_si256(_mm256_and_si256(mag, SET(0x7fffff)), hidden), above = _mm256_sub_epi32(_mm256_max_epi32(field, one), SET(f->least));
     const __m256i under = _mm256_max_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), above), _mm256_setzero_si256());
-    const __m256i shift = _mm256_min_epi32(_mm256_add_epi32(under, SET(23 - f->bits)), SET(31));
+    const __m256i whole = _mm256_add_epi32(under, SET(23 - f->bits)), shift = _mm256_min_epi32(whole, SET(31));
+    const __m256i left = _mm256_srlv_epi32(m, _mm256_min_epi32(_mm256_sub_epi32(whole, shift), SET(31)));
     const __m256i add = _mm256_and_si256(random, _mm256_sub_epi32(_mm256_sllv_epi32(one, shift), one));
     const __m256i exponent = _mm256_sll_epi32(_mm256_max_epi32(above, _mm256_setzero_si256()), _mm_cvtsi32_si128(f->bits));
-    return narrow_end(f, u, mag, _mm256_add_epi32(_mm256_srlv_epi32(_mm256_add_epi32(m, add), shift), exponent));
+    return narrow_end(f, u, mag, _mm256_add_epi32(_mm256_srlv_epi32(_mm256_add_epi32(left, add), shift), exponent));
 }
 
 FOR_AVX2 static inline __m256i random8(__m256i counter, uint32_t seed) /* random_bits of eight */

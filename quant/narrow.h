@@ -12,14 +12,14 @@ const narrow_format *narrow_of(octet_dtype);
 
 /*
  * The significand, 24 bits, moved right until it is in the format's units (further for its denormals), after adding
- * what rounds: half a unit, less one for an even result (nearest even), or random bits (stochastic).
+ * what rounds: half a unit, less one for an even result (nearest even), or up to 31 random bits (stochastic).
  */
 static inline uint32_t narrow_bits(const narrow_format *f, uint32_t u, bool stochastic, uint32_t random)
 {
     const uint32_t mag = u & 0x7fffffff;
     const int e = mag >> 23 ? (int)(mag >> 23) : 1;
-    const uint32_t m = (mag & 0x7fffff) | (mag >> 23 ? 0x800000 : 0);
-    const int under = f->least > e ? f->least - e : 0, shift = 23 - f->bits + under < 31 ? 23 - f->bits + under : 31;
+    const int under = f->least > e ? f->least - e : 0, whole = 23 - f->bits + under, shift = whole < 31 ? whole : 31, before = whole - shift < 31 ? whole - shift : 31;
+    const uint32_t m = ((mag & 0x7fffff) | (mag >> 23 ? 0x800000 : 0)) >> before; /* what 31 bits cannot move is less than they can tell */
     const uint32_t unit = (uint32_t)1 << shift;
     const uint32_t round = shift == 0 ? 0 : stochastic ? random & (unit - 1) : (unit >> 1) - 1 + (m >> shift & 1);
     uint32_t code = ((m + round) >> shift) + (under ? 0 : (uint32_t)(e - f->least) << f->bits);

@@ -38,14 +38,17 @@ octet_status octet_range_percentile(const float *x, size_t n, double percent, fl
 {
     if (!lo || !hi || (n && !x)) return fail(OCTET_EINVAL, "octet_range_percentile: a pointer is NULL");
     if (!(percent > 0 && percent <= 100)) return fail(OCTET_EINVAL, "octet_range_percentile: percent = %g is outside 0 .. 100", percent);
+    const unsigned kept = fp_enter();
     size_t finite = 0;
     for (size_t i = 0; i < n; i++) finite += fabsf(x[i]) <= FLT_MAX;
     *lo = *hi = 0;
-    if (!finite) return OCTET_OK;
     size_t out = (size_t)((double)finite * (100 - percent) / 200); /* left out at each end */
-    if (2 * out >= finite) out = (finite - 1) / 2;
-    *lo = ranked(x, n, out);
-    *hi = ranked(x, n, finite - 1 - out);
+    if (2 * out >= finite) out = finite ? (finite - 1) / 2 : 0;
+    if (finite) {
+        *lo = ranked(x, n, out);
+        *hi = ranked(x, n, finite - 1 - out);
+    }
+    fp_leave(kept);
     return OCTET_OK;
 }
 

@@ -88,7 +88,9 @@ octet_status octet_range(const float *x, size_t n, float *lo, float *hi)
 {
     if (!lo || !hi || (n && !x)) return fail(OCTET_EINVAL, "octet_range: a pointer is NULL");
     float least = INFINITY, most = -INFINITY;
+    const unsigned kept = fp_enter(); /* denormals count, whatever MXCSR says of them */
     range_row(x, (int64_t)n, &least, &most);
+    fp_leave(kept);
     *lo = least <= most ? least : 0.0f;
     *hi = least <= most ? most : 0.0f;
     return OCTET_OK;
@@ -112,6 +114,7 @@ octet_status octet_choose_quant(float lo, float hi, int32_t qlo, int32_t qhi, in
     } else {
         *scale = (float)(((double)hi - (double)lo) / (qhi - qlo));
     }
+    if (*scale > FLT_MAX) *scale = FLT_MAX;
     if (*scale < FLT_MIN) *scale = hi == 0 && lo == 0 ? 1.0f : FLT_MIN;
     if (!symmetric) {
         const double z = nearbyint(qlo - (double)lo / (double)*scale);

@@ -63,6 +63,7 @@ octet_status octet_requantize(octet_dtype type, const int32_t *x, int64_t rows, 
     const octet_status st = check("octet_requantize", type, x, q, rows, cols, zero);
     if (st) return st;
     if (!scales && !(scale > 0 && scale <= FLT_MAX)) return fail(OCTET_EINVAL, "octet_requantize: scale %g is not positive and finite", (double)scale);
+    if (rows == 0 || cols == 0) return OCTET_OK;
     const format *f = format_of(type);
     const bounds b = { (float)(f->lo - zero), (float)(f->hi - zero) };
     const unsigned kept = fp_enter();
@@ -77,9 +78,12 @@ octet_status octet_fixed_multiplier(double scale, int32_t *multiplier, int32_t *
     if (!multiplier || !shift) return fail(OCTET_EINVAL, "octet_fixed_multiplier: a pointer is NULL");
     if (!(scale >= 0x1p-31 && scale < 0x1p30)) return fail(OCTET_EINVAL, "octet_fixed_multiplier: scale %g is outside 2^-31 .. 2^30", scale);
     int e;
+    const unsigned kept = fp_enter();
     const double f = frexp(scale, &e); /* scale = f 2^e, f in [1/2, 1) */
     int64_t m = (int64_t)nearbyint(f * 0x1p31);
+    fp_leave(kept);
     if (m == INT64_C(1) << 31) { m /= 2; e++; }
+    if (e > 30) { m = INT32_MAX; e = 30; } /* rounded up to 2^30, whose shift would be 0 */
     *multiplier = (int32_t)m;
     *shift = 31 - e;
     return OCTET_OK;
@@ -94,6 +98,7 @@ octet_status octet_requantize_fixed(octet_dtype type, const int32_t *x, int64_t 
     if (!multipliers != !shifts) return fail(OCTET_EINVAL, "%s: multipliers and shifts go together", who);
     for (int64_t i = 0; i < (shifts ? cols : 1); i++)
         if ((shifts ? shifts[i] : shift) < 1 || (shifts ? shifts[i] : shift) > 62) return fail(OCTET_EINVAL, "%s: a shift is outside 1 .. 62", who);
+    if (rows == 0 || cols == 0) return OCTET_OK;
     const format *f = format_of(type);
     for (int64_t r = 0; r < rows; r++)
         (has_avx2() ? fixed_avx2 : fixed_row)(x + r * cols, cols, multipliers, shifts, multiplier, shift, f->lo - zero, f->hi - zero, zero, (uint8_t *)q + r * cols);
@@ -156,6 +161,7 @@ octet_status octet_transpose(const void *x, int64_t rows, int64_t cols, int64_t 
     if (bytes != 1 && bytes != 2 && bytes != 4) return fail(OCTET_EINVAL, "octet_transpose: bytes = %d is not 1, 2 or 4", bytes);
     if (!layout_ok(x, rows, cols, ldx, bytes) || !layout_ok(y, cols, rows, ldy, bytes))
         return fail(OCTET_EINVAL, "octet_transpose: a pointer is NULL, a size negative, or a leading dimension less than its row");
+    if (rows == 0 || cols == 0) return OCTET_OK;
     if (bytes == 1) transpose_as(x, rows, cols, ldx, y, ldy, 1);
     else if (bytes == 2) transpose_as(x, rows, cols, ldx, y, ldy, 2);
     else if (has_avx2()) transpose4_avx2(x, rows, cols, ldx, y, ldy);
@@ -188,6 +194,7 @@ octet_status octet_interleave_k(const void *x, int64_t k, int64_t n, int64_t ldx
     if (bytes != 1 && bytes != 2) return fail(OCTET_EINVAL, "octet_interleave_k: bytes = %d is neither 1 nor 2", bytes);
     if (!layout_ok(x, k, n, ldx, bytes) || (!y && k && n))
         return fail(OCTET_EINVAL, "octet_interleave_k: a pointer is NULL, a size negative, or ldx less than n");
+    if (k == 0 || n == 0) return OCTET_OK;
     const int per = 4 / bytes;
     for (int64_t p = 0; p < k; p += per) {
         const char *from = (const char *)x + p * ldx * bytes;

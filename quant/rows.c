@@ -128,6 +128,7 @@ static void off_grid_row(const uint8_t *in, int64_t n, int bits, float scale, fl
 
 /* ---- tables ---- */
 
+/* a: the values, b: the table. */
 static octet_status check(const char *who, int bits, int layout, const void *a, const void *b, int64_t rows, int64_t dim)
 {
     int64_t total;
@@ -135,7 +136,7 @@ static octet_status check(const char *who, int bits, int layout, const void *a, 
     if (layout != OCTET_ROWS_BEHIND && layout != OCTET_ROWS_IN_FRONT) return fail(OCTET_EINVAL, "%s: layout %d is none", who, layout);
     if (rows < 0 || dim < 0 || dim > INT64_MAX / 64 || !mul_ok(rows, dim + 16, &total) || total > INT64_MAX / 8)
         return fail(OCTET_EINVAL, "%s: %lld x %lld is not a size", who, (long long)rows, (long long)dim);
-    if (rows && (!a || !b)) return fail(OCTET_EINVAL, "%s: a pointer is NULL", who);
+    if (rows && (!b || (dim && !a))) return fail(OCTET_EINVAL, "%s: a pointer is NULL", who);
     return OCTET_OK;
 }
 
@@ -143,8 +144,18 @@ static bool halves(int bits, int layout) { return bits < 8 || layout == OCTET_RO
 
 size_t octet_rows_bytes(int bits, int layout, int64_t dim)
 {
-    if ((bits != 8 && bits != 4 && bits != 2) || dim < 0 || dim > INT64_MAX / 64) return 0;
+    if ((bits != 8 && bits != 4 && bits != 2) || (layout != OCTET_ROWS_BEHIND && layout != OCTET_ROWS_IN_FRONT) || dim < 0 || dim > INT64_MAX / 64) return 0;
     return (size_t)(ceil_div(dim * bits, 8) + (halves(bits, layout) ? 4 : 8));
+}
+
+/* The nearest f16 that is finite and not above, or not below, x. */
+static float half_beside(float x, bool above)
+{
+    x = clamp_nan_low(x, -65504.0f, 65504.0f);
+    uint16_t h = f16_from_f32(x);
+    const float y = f32_from_f16(h);
+    if (above ? y < x : y > x) h = (uint16_t)(h == 0 || h == 0x8000 ? (above ? 1 : 0x8001) : (h >> 15) == above ? h - 1 : h + 1);
+    return f32_from_f16(h);
 }
 
 octet_status octet_rows_quantize(int bits, int layout, const float *x, int64_t rows, int64_t dim, void *table)
@@ -160,9 +171,9 @@ octet_status octet_rows_quantize(int bits, int layout, const float *x, int64_t r
         range_row(row, dim, &lo, &hi);
         if (lo > hi) lo = hi = 0;
         float pair[2]; /* scale, bias */
-        pair[1] = halves(bits, layout) ? f32_from_f16(f16_from_f32(lo)) : lo;
+        pair[1] = halves(bits, layout) ? half_beside(lo, false) : lo;
         pair[0] = (float)(((double)hi - (double)pair[1]) / ((1 << bits) - 1));
-        if (halves(bits, layout)) pair[0] = f32_from_f16(f16_from_f32(pair[0]));
+        if (halves(bits, layout)) pair[0] = half_beside(pair[0], true); /* the last step reaches the greatest */
         if (!(pair[0] >= FLT_MIN)) pair[0] = 1; /* a constant row */
         if (halves(bits, layout)) {
             const uint16_t h[2] = { f16_from_f32(pair[0]), f16_from_f32(pair[1]) };
@@ -178,7 +189,7 @@ octet_status octet_rows_quantize(int bits, int layout, const float *x, int64_t r
 
 octet_status octet_rows_dequantize(int bits, int layout, const void *table, int64_t rows, int64_t dim, float *x)
 {
-    const octet_status st = check("octet_rows_dequantize", bits, layout, table, x, rows, dim);
+    const octet_status st = check("octet_rows_dequantize", bits, layout, x, table, rows, dim);
     if (st) return st;
     const size_t stride = octet_rows_bytes(bits, layout, dim), beside = halves(bits, layout) ? 4 : 8;
     const unsigned kept = fp_enter();
@@ -271,7 +282,7 @@ octet_status octet_dequantize_groups(octet_dtype type, const void *q, int64_t ch
             int v = g.bits == 8 ? ((const uint8_t *)q)[at] : ((const uint8_t *)q)[at / 2] >> (at % 2 ? 4 : 0) & 15;
             if (type == OCTET_S8) v = (int8_t)v;
             if (type == OCTET_S4 && v > 7) v -= 16;
-            w[at] = scales[table] * (float)(v - (zeros ? zeros[table] : 0));
+            w[at] = scales[table] * (float)((int64_t)v - (zeros ? zeros[table] : 0));
         }
     fp_leave(kept);
     return OCTET_OK;

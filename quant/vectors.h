@@ -10,7 +10,10 @@
 #define LOOP static inline __attribute__((always_inline))
 #if OCTET_X86
 #define FOR_AVX2 __attribute__((target("avx2,fma,f16c")))
-static inline bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static inline bool has_avx2(void) /* every processor with AVX2 and FMA has F16C */
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 #else
 #define FOR_AVX2
 static inline bool has_avx2(void) { return false; }

@@ -286,6 +286,7 @@ static void run_task(const gemm_problem *g, kernel_args *args, int64_t row0, int
     args->span_step = t.spans ? t.span_count * (int64_t)sizeof(residual_span) : 0;
     args->scale_b_step = b->scales ? 4 * t.nr : 0;
     args->zero_b_step = b->zeros ? 4 * t.nr : 0;
+    args->span = NULL;
     args->raw_in = NULL;
     args->raw_out = NULL;
     args->ldc = g->dest->row_stride * t.elem;

@@ -144,7 +144,7 @@ static inline b_shape blob_shape(const blob *b)
 {
     const int64_t group = b->group ? b->group : max64(1, b->k);
     return (b_shape){ .type = (octet_dtype)b->type, .floating = b->floating, .gated = b->gated, .nr = b->nr, .n = b->given_n, .k = b->k,
-                      .columns = b->n, .group = group, .groups = ceil_div(b->k, group) };
+                      .columns = b->n, .group = group, .groups = max64(1, ceil_div(b->k, group)) };
 }
 
 static inline const int8_t *blob_panel(const blob *b, int64_t p)

@@ -260,7 +260,7 @@ void float_panels(const source *b, const b_shape *s, const octet_quant *q, const
     if (!l->scales) return;
     memset(base + l->scales, 0, (size_t)(l->end - l->scales));
     float *scales = (float *)(void *)(base + l->scales), *zeros = (float *)(void *)(base + l->zeros);
-    for (int64_t g = 0; g < max64(1, s->groups); g++)
+    for (int64_t g = 0; g < s->groups; g++)
         for (int64_t j = 0; j < s->columns; j++) {
             const int64_t line = b_line(s, j), from = g * s->n + line, to = g * l->row + j;
             if (line < 0) continue;

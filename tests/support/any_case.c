@@ -242,9 +242,9 @@ int any_check(any_case *c, const char *what)
             for (int s = 0, at = 0; s < OCTET_OPS && d->chain[s].kind; s++)
                 at += snprintf(chain + at, sizeof chain - (size_t)at, " %d/%d/%d", d->chain[s].kind, d->chain[s].shape, d->chain[s].type);
             fprintf(stderr, "%s: wrong at element %zu of C (%a, not %a); again with any_new(&c, %llu, %lld, %lld, %lld)"
-                    " (a %d:%d b %d group %d c %d trans %d%d%d flags %x bias %d sums %d chain%s)\n", what, i,
+                    " (a %d:%d b %d group %lld c %d trans %d%d%d flags %x bias %d sums %d chain%s)\n", what, i,
                     size == 4 ? (double)((float *)c->c.p)[i] : 0, size == 4 ? (double)((float *)c->want.p)[i] : 0, (unsigned long long)c->seed,
-                    (long long)c->x.m, (long long)d->n, (long long)d->k, d->a, d->a_as, d->b, d->group, d->c, d->trans_a, d->trans_b, d->trans_c,
+                    (long long)c->x.m, (long long)d->n, (long long)d->k, d->a, d->a_as, d->b, (long long)d->group, d->c, d->trans_a, d->trans_b, d->trans_c,
                     d->flags, d->bias, c->x.sums != NULL, chain);
             return 1;
         }
