@@ -234,7 +234,8 @@ static int64_t k_block(const task *t, size_t bytes)
 {
     const blocking *blocks = &t->plan->blocks;
     if (!t->floating) return t->rows <= families[DOT_W].mr && t->rows * t->k <= WHOLE_BYTES ? max64(t->k, t->blob->kc) : t->blob->kc;
-    const int64_t kc = blocks->kc_given ? round_up(blocks->kc_float, t->plan->b.groups > 1 ? t->plan->b.group : 8) : blocks->kc_float;
+    const bool halved = !t->place && t->plan->dot == DOT_F32; /* A is copied to L2, which it then shares with a panel of 64 KiB */
+    const int64_t kc = blocks->kc_given ? round_up(blocks->kc_float, t->plan->b.groups > 1 ? t->plan->b.group : 8) : blocks->kc_float / (halved ? 2 : 1);
     const bool whole = t->rows <= MR_FLOAT && !blocks->kc_given && (t->place || 8 * t->rows * t->k <= (int64_t)bytes);
     return whole || t->k <= kc ? max64(1, t->k) : kc;
 }
