@@ -15,7 +15,7 @@ typedef struct x86_row {
 extern const x86_row x86_rows[X86_OP_COUNT];
 
 enum { XMM = 0, YMM = 1, ZMM = 2 }; /* vector length */
-enum { ASM_LABELS = 32, ASM_FIXUPS = 64 };
+enum { ASM_LABELS = 160, ASM_FIXUPS = 320 };
 
 typedef struct x86_mem {
     int     base, index; /* index -1: none */

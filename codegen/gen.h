@@ -64,7 +64,8 @@
 enum { NR = 8, NR_FLOAT = 16, MR_MAX = 8, MR_FLOAT = 6, ABREAST_MAX = 4, KERNEL_NAME = 96 };
 
 typedef enum dot_kind {
-    DOT_PLAIN, DOT_W, DOT_WS, DOT_S, DOT_T1, DOT_T2, DOT_T4, DOT_F32, DOT_F16, DOT_BF16, DOT_FS8, DOT_FS4, DOT_COUNT
+    DOT_PLAIN, DOT_W, DOT_WS, DOT_S, DOT_T1, DOT_T2, DOT_T4, DOT_F32, DOT_F16, DOT_BF16, DOT_FS8, DOT_FS4, DOT_COUNT,
+    DOT_BAG = 255 /* not a product: a bag_spec (gen_bag.h) */
 } dot_kind;
 typedef enum a_form { A_QUADS, A_WIDE, A_SPLIT, A_FLOAT, A_PLACE, A_FORMS } a_form;
 
@@ -127,6 +128,9 @@ typedef struct kernel_const {
     float    shrink[8][8], eight[8]; /* and what brings it down to 0 .. 15     */
     uint32_t mask[8][8];             /* of the first so many lanes           */
     float    act[ACT_CONST_COUNT][8];
+    uint32_t shift4[8], shift2[8], shift2_high[8]; /* 4, 2 bits: of each lane's value in a broadcast word */
+    float    steps[8], lowest[8], f256[8];          /* 0 1 2 3, twice; -inf; 256                          */
+    uint16_t fp8_keep[16], fp8_nan[16], fp8_top[16];
 } kernel_const;
 extern const kernel_const gen_const;
 

@@ -161,10 +161,8 @@ static void finish_s32(assembler *as, const kernel_spec *s)
     }
 }
 
-/* x: 8 f32 -> 8 bf16 in its low half; nearest even, NaN quiet. m, t are scratch. */
-static void to_bf16(assembler *as, int x, int m, int t)
+void to_bf16(assembler *as, int x, int m, int t)
 {
-    op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
     op_reg(as, VCMPPS, YMM, m, x, x, 3);                                   /* unordered: NaN       */
     op_reg(as, VPSRLD, YMM, t, 0, x, 16);
     rrm(as, VPAND, t, t, at(R_TMP, offsetof(kernel_const, one)));
@@ -202,7 +200,10 @@ static void finish_float(assembler *as, const kernel_spec *s, tile_regs t)
                 rrr(as, VMINPS, x, T3, x);
             }
             if (s->c == OCTET_F16) op_reg(as, VCVTPS2PH, YMM, x, 0, x, 0);
-            if (s->c == OCTET_BF16) to_bf16(as, x, T0, T1);
+            if (s->c == OCTET_BF16) {
+                op_mem(as, MOV, 0, R_TMP, 0, ARG(consts), 0);
+                to_bf16(as, x, T0, T1);
+            }
             store_exact(as, x, c, size);
         }
         next_row(as);

@@ -2,12 +2,15 @@
  * A kernel, top to bottom: the loop over k, its tail, the residual, what an earlier block of k left,
  * and then either the raw sums out (a middle block) or the epilogue. See gen.h for the contract.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "format.h"
+#include "gen_bag.h"
 #include "gen_parts.h"
 
 #define X8(v) { v, v, v, v, v, v, v, v }
+#define X16(v) v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v
 #define Z 0x80
 /* vpshufb controls that bring value r of each 4-byte group (8-byte, of 16-bit values) to place v, and
  * zeros elsewhere. */
@@ -35,6 +38,9 @@ const kernel_const gen_const = {
 #define ACT(name, value) [name] = X8(value),
     .act = { ACT_CONSTS(ACT) },
 #undef ACT
+    .shift4 = { 0, 4, 8, 12, 16, 20, 24, 28 }, .shift2 = { 0, 2, 4, 6, 8, 10, 12, 14 }, .shift2_high = { 16, 18, 20, 22, 24, 26, 28, 30 },
+    .steps = { 0, 1, 2, 3, 0, 1, 2, 3 }, .lowest = X8(-INFINITY), .f256 = X8(256.0f),
+    .fp8_keep = { X16(0xbfff) }, .fp8_nan = { X16(0x3f80) }, .fp8_top = { X16(0x4000) },
 };
 
 tile_regs tile_of(const kernel_spec *s)
@@ -177,6 +183,11 @@ static void integer_sums(assembler *as, const kernel_spec *s)
 octet_status gen_kernel(const kernel_spec *s, uint8_t *out, size_t room, size_t *bytes)
 {
     assembler as;
+    if (s->dot == DOT_BAG) {
+        bag_spec bag;
+        memcpy(&bag, s, sizeof bag);
+        return gen_bag(&bag, out, room, bytes);
+    }
     if (!valid(s)) return OCTET_EUNSUPPORTED;
     asm_begin(&as, out, room);
     const label next_tile = asm_label(&as), out_of_tiles = asm_label(&as), epilogue = asm_label(&as);
@@ -213,6 +224,12 @@ void kernel_name(const kernel_spec *s, char name[KERNEL_NAME])
 {
     static const char *const ops[] = { "", "add", "mul", "prelu", "clip", "relu", "gelu", "gelut", "silu", "sigmoid", "tanh",
                                        "swiglu", "geglu", "geglut", "glu", "?" };
+    if (s->dot == DOT_BAG) {
+        bag_spec bag;
+        memcpy(&bag, s, sizeof bag);
+        bag_name(&bag, name);
+        return;
+    }
     const format *c = format_of((octet_dtype)s->c);
     const bool is_float = dot_is_float(s->dot);
     int n = snprintf(name, KERNEL_NAME, "%s%s-%s-%dx%d%s%s%s%s%s%s%s", is_float ? "f32" : "u8s8", c ? c->name : "?", dot_name(s->dot),

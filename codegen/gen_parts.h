@@ -42,6 +42,8 @@ void gen_epilogue(assembler *, const kernel_spec *);
 /* Loads or stores the lowest `bytes` (1 .. 32) of a register, touching no byte more; may clobber x. */
 void load_exact(assembler *, int x, x86_mem, int bytes);
 void store_exact(assembler *, int x, x86_mem, int bytes);
+/* x: 8 f32 -> 8 bf16 in its low half; nearest even, NaN quiet. m, t are scratch; the constants' address is in R_TMP. */
+void to_bf16(assembler *, int x, int m, int t);
 
 /* gen_chain.c: the chain on the tile's values, the gate's halving included; moves on to the next tile. */
 tile_regs gen_chain(assembler *, const kernel_spec *);

@@ -43,11 +43,14 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPSRLD,      "vpsrld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 2) \
     X(VPSLLD,      "vpslld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 6) \
     X(VPSRAD,      "vpsrad",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 4) \
+    X(VPSRLVD,     "vpsrlvd",     ENC_VEX, MAP_0F38, PP_66, 0, 0x45, FORM_RVM, MEM_FULL, 0) \
+    X(VPSLLW,      "vpsllw",      ENC_VEX, MAP_0F,   PP_66, 0, 0x71, FORM_VMI, MEM_FULL, 6) \
     /* widening, shuffling, packing */ \
     X(VPMOVSXBW,   "vpmovsxbw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x20, FORM_RM,  MEM_HALF, 0) \
     X(VPMOVSXBD,   "vpmovsxbd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x21, FORM_RM,  MEM_QUARTER, 0) \
     X(VPMOVZXBD,   "vpmovzxbd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x31, FORM_RM,  MEM_QUARTER, 0) \
     X(VPMOVZXWD,   "vpmovzxwd",   ENC_VEX, MAP_0F38, PP_66, 0, 0x33, FORM_RM,  MEM_HALF, 0) \
+    X(VPMOVZXBW,   "vpmovzxbw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x30, FORM_RM,  MEM_HALF, 0) \
     X(VPSHUFB,     "vpshufb",     ENC_VEX, MAP_0F38, PP_66, 0, 0x00, FORM_RVM, MEM_FULL, 0) \
     X(VPACKSSDW,   "vpackssdw",   ENC_VEX, MAP_0F,   PP_66, 0, 0x6b, FORM_RVM, MEM_FULL, 0) \
     X(VPACKUSDW,   "vpackusdw",   ENC_VEX, MAP_0F38, PP_66, 0, 0x2b, FORM_RVM, MEM_FULL, 0) \
@@ -69,6 +72,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VMOVQ,       "vmovq",       ENC_VEX, MAP_0F,   PP_F3, 0, 0x7e, FORM_RM,  MEM_E8, 0) \
     X(VMOVQ_ST,    "vmovq",       ENC_VEX, MAP_0F,   PP_66, 0, 0xd6, FORM_MR,  MEM_E8, 0) \
     X(VMOVD,       "vmovd",       ENC_VEX, MAP_0F,   PP_66, 0, 0x6e, FORM_RM,  MEM_E4, 0) \
+    X(VMOVD_ST,    "vmovd",       ENC_VEX, MAP_0F,   PP_66, 0, 0x7e, FORM_MR,  MEM_E4, 0) \
     X(VPINSRB,     "vpinsrb",     ENC_VEX, MAP_0F3A, PP_66, 0, 0x20, FORM_RVMI,MEM_E1, 0) \
     X(VPINSRW,     "vpinsrw",     ENC_VEX, MAP_0F,   PP_66, 0, 0xc4, FORM_RVMI,MEM_E2, 0) \
     X(VPINSRD,     "vpinsrd",     ENC_VEX, MAP_0F3A, PP_66, 0, 0x22, FORM_RVMI,MEM_E4, 0) \
@@ -79,6 +83,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     /* floating point */ \
     X(VCVTDQ2PS,   "vcvtdq2ps",   ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5b, FORM_RM, MEM_FULL, 0) \
     X(VCVTPS2DQ,   "vcvtps2dq",   ENC_VEX, MAP_0F,   PP_66, 0, 0x5b, FORM_RM,  MEM_FULL, 0) \
+    X(VCVTSI2SS,   "vcvtsi2ss",   ENC_VEX, MAP_0F,   PP_F3, 1, 0x2a, FORM_RVM, MEM_E8, 0) \
     X(VMULPS,      "vmulps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x59, FORM_RVM, MEM_FULL, 0) \
     X(VADDPS,      "vaddps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x58, FORM_RVM, MEM_FULL, 0) \
     X(VSUBPS,      "vsubps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5c, FORM_RVM, MEM_FULL, 0) \
@@ -92,6 +97,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VMINPS,      "vminps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0x5d, FORM_RVM, MEM_FULL, 0) \
     X(VCMPPS,      "vcmpps",      ENC_VEX, MAP_0F,   PP_NONE, 0, 0xc2, FORM_RVMI, MEM_FULL, 0) \
     X(VBLENDVPS,   "vblendvps",   ENC_VEX, MAP_0F3A, PP_66, 0, 0x4a, FORM_RVMR, MEM_FULL, 0) \
+    X(VPERMILPS,   "vpermilps",   ENC_VEX, MAP_0F38, PP_66, 0, 0x0c, FORM_RVM, MEM_FULL, 0) \
     X(VCVTPH2PS,   "vcvtph2ps",   ENC_VEX, MAP_0F38, PP_66, 0, 0x13, FORM_RM,  MEM_HALF, 0) \
     X(VCVTPS2PH,   "vcvtps2ph",   ENC_VEX, MAP_0F3A, PP_66, 0, 0x1d, FORM_MRI, MEM_HALF, 0) \
     /* EVEX: encoded and checked; no family uses them yet */ \
@@ -112,6 +118,9 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(TEST,        "test",        ENC_GPR, MAP_NONE, PP_NONE, 1, 0x85, FORM_MR, MEM_E8, 0) \
     X(MOVZX8,      "movzx",       ENC_GPR, MAP_0F,   PP_NONE, 0, 0xb6, FORM_RM, MEM_E1, 0) \
     X(MOVZX16,     "movzx",       ENC_GPR, MAP_0F,   PP_NONE, 0, 0xb7, FORM_RM, MEM_E2, 0) \
+    X(MOVSXD,      "movsxd",      ENC_GPR, MAP_NONE, PP_NONE, 1, 0x63, FORM_RM, MEM_E4, 0) \
+    X(IMUL,        "imul",        ENC_GPR, MAP_0F,   PP_NONE, 1, 0xaf, FORM_RM, MEM_E8, 0) \
+    X(CMOVB,       "cmovb",       ENC_GPR, MAP_0F,   PP_NONE, 1, 0x42, FORM_RM, MEM_E8, 0) \
     X(IMULI,       "imul",        ENC_GPR, MAP_NONE, PP_NONE, 1, 0x69, FORM_RMI, MEM_E8, 0) \
     X(ADDI,        "add",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 0) \
     X(SUBI,        "sub",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0x81, FORM_VMI, MEM_E8, 5) \

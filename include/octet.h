@@ -80,7 +80,9 @@ typedef enum octet_dtype {
     OCTET_S4,     /* -8 .. 7; two values a byte, the low four bits first */
     OCTET_U4,     /* 0 .. 15; the same        */
     OCTET_E4M3,   /* fp8 of OCP: 4 exponent bits, no infinity, largest 448      */
-    OCTET_E5M2    /* fp8 of OCP: 5 exponent bits, infinities, largest 57344     */
+    OCTET_E5M2,   /* fp8 of OCP: 5 exponent bits, infinities, largest 57344     */
+    OCTET_U2,     /* 0 .. 3; four values a byte, the low two bits first: tables of octet/embedding.h */
+    OCTET_S64     /* indices and offsets there                                  */
 } octet_dtype;
 
 typedef struct octet_ctx    octet_ctx;    /* allocator, threads, workspaces          */

@@ -177,15 +177,6 @@ octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t b
     return st;
 }
 
-/* A matrix of `lines` lines of `width` values: its bytes from the first to past the last; -1 on a breach. */
-static int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
-{
-    int64_t values;
-    if (lines == 0 || width == 0) return 0;
-    if (!mul_ok(lines - 1, ld, &values) || !add_ok(values, width, &values) || values > INT64_MAX / 8) return -1;
-    return values * bytes;
-}
-
 octet_status octet_unpack(const octet_packed *h, int trans, void *b, int64_t ldb)
 {
     if (!h) return fail(OCTET_EINVAL, "octet_unpack: packed is NULL");
@@ -203,12 +194,6 @@ octet_status octet_unpack(const octet_packed *h, int trans, void *b, int64_t ldb
 }
 
 /* ---- run ---- */
-
-static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
-{
-    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return a_bytes && b_bytes && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
-}
 
 /* A and C as columns of one buffer of equal pitch, like the slices of a concatenation: no byte is shared. */
 static bool side_by_side(const octet_plan *p, const octet_gemm_args *x, int64_t a_row, int64_t c_row)

@@ -1,0 +1,307 @@
+/*
+ * Bags run: the tables of a call are laid end to end on one line, measured by the bytes their indices will move, and the line is cut
+ * into a part for each thread, at bags' borders. A part goes through its tables one by one; while one is being pooled the first
+ * rows of the next are on their way.
+ */
+#include "bags.h"
+#include "cpu.h"
+#include "mxcsr.h"
+#include "octet/quant.h"
+#include "run.h"
+
+enum { LINE = 64, PART_BYTES = 64 << 10, FAR_BYTES = 4096, FAR_LEAST = 4, FAR_MOST = 32 };
+
+int64_t bag_near_bytes(void) { return cpu_cache_sizes().l2 / 2; }
+
+/* ---- one table, some bags ---- */
+
+/* Where bag b begins, of bags from b0, which begins at `at`. */
+static int64_t bag_start(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t b0, int64_t at)
+{
+    if (u->desc.pooling == OCTET_NONE) return b;
+    if (!(u->desc.flags & OCTET_BAG_LENGTHS)) return bag_integer(x->offsets, u->offset_bytes, b);
+    for (; b0 < b; b0++) at += bag_integer(x->offsets, u->offset_bytes, b0);
+    return at;
+}
+
+static int64_t row_stride(const bag_unit *u, const octet_bag_table *x) { return x->row_bytes ? x->row_bytes : u->row_bytes; }
+static int64_t bags_of(const bag_unit *u, const octet_bag_table *x) { return u->desc.pooling == OCTET_NONE ? x->count : x->bags; }
+
+static int64_t rows_ahead(const bag_unit *u, int64_t wanted)
+{
+    return wanted > 0 ? wanted : max64(FAR_LEAST, min64(FAR_MOST, FAR_BYTES / u->row_bytes));
+}
+static bool is_far(const bag_unit *u, const octet_bag_table *x)
+{
+    return x->rows > bag_near_bytes() / max64(1, row_stride(u, x)); /* rows x stride was checked not to overflow */
+}
+
+/* The rows of the first indices from `at` on, of a table in memory. */
+static void prefetch_first(const bag_unit *u, const octet_bag_table *x, int64_t at, int64_t ahead)
+{
+    if (at < 0 || !is_far(u, x)) return;
+    const uintptr_t stride = (uintptr_t)row_stride(u, x);
+    for (int64_t i = at, end = at < x->count ? min64(x->count, at + ahead) : at; i < end; i++) {
+        int64_t row = bag_integer(x->indices, u->index_bytes, i);
+        if (u->desc.flags & OCTET_BAG_REMAP) {
+            if ((uint64_t)row >= (uint64_t)x->remap_rows) continue;
+            row = x->remap[row];
+        }
+        const uintptr_t p = (uintptr_t)x->table + (uintptr_t)row * stride;
+        for (int64_t line = 0; line < min64(u->row_bytes, BAG_COLS * 4); line += LINE) __builtin_prefetch((const void *)(p + (uintptr_t)line), 0, 3);
+    }
+}
+
+/* What all kernel calls of some bags share. */
+static void begin(bag_args *k, const bag_unit *u, const octet_bag_table *x, int64_t b0, int64_t at, int64_t ahead)
+{
+    k->indices = x->indices;
+    k->index = k->indices + at * u->index_bytes;
+    k->last = k->indices + (x->count - 1) * u->index_bytes;
+    k->ahead = k->indices + min64(at + ahead, x->count - 1) * u->index_bytes;
+    k->further = ahead * u->index_bytes;
+    k->stride = row_stride(u, x);
+    k->rows = (uint64_t)x->rows;
+    k->weights = x->weights ? x->weights + (u->desc.weights == OCTET_WEIGHT_EACH ? at : 0) : NULL;
+    k->weight_count = x->weight_count;
+    k->offsets = (const char *)x->offsets + (b0 + !(u->desc.flags & OCTET_BAG_LENGTHS)) * u->offset_bytes;
+    k->at = at;
+    k->count = x->count;
+    k->padding = x->padding;
+    k->remap = x->remap;
+    k->remap_rows = (uint64_t)x->remap_rows;
+    k->bad = 0;
+    k->status = BAG_DONE;
+    k->consts = &gen_const;
+}
+
+/* `bags` bags to `out`, `step` bytes apart. */
+static bool pool(bag_args *k, bag_fn fn, int64_t bags, char *out, int64_t step)
+{
+    k->bags = bags;
+    k->out = out;
+    k->out_step = step;
+    fn(k);
+    return k->status == BAG_DONE;
+}
+
+/* The same, each row quantized from f32: through a few rows of scratch. */
+static bool pool_to_bytes(bag_args *k, bag_fn fn, const bag_unit *u, int64_t bags, char *out, int64_t step)
+{
+    float scratch[BAG_ROW_OUT];
+    const int64_t some = BAG_ROW_OUT / u->desc.dim;
+    for (int64_t b = 0; b < bags; b += some) {
+        const int64_t n = min64(some, bags - b);
+        const bool done = pool(k, fn, n, (char *)scratch, u->desc.dim * 4);
+        for (int64_t i = 0; i < n - k->bags; i++)
+            octet_rows_quantize(8, OCTET_ROWS_BEHIND, scratch + i * u->desc.dim, 1, u->desc.dim, out + (b + i) * step);
+        if (!done) {
+            k->bags += bags - b - n;
+            return false;
+        }
+    }
+    k->bags = 0;
+    return true;
+}
+
+/* One slice of the columns of bags b0 .. b1-1. */
+static bool pool_slice(bag_args *k, const bag_unit *u, const octet_bag_table *x, int64_t slice, int64_t b0, int64_t b1, bool far)
+{
+    const octet_bag_desc *d = &u->desc;
+    const bool last = slice == u->slices - 1, bytes = d->out == OCTET_U8;
+    const bag_fn fn = u->code[last][far];
+    const int elem = bytes ? 1 : d->out == OCTET_F32 ? 4 : 2;
+    const int64_t step = x->ld_out * elem;
+    char *out = (char *)x->out + b0 * step + slice * BAG_COLS * elem;
+    bag_spec spec = u->spec[last];
+    int64_t end64 = x->count;
+    int32_t end32 = (int32_t)x->count; /* of the last bag, where offsets do not have it */
+    const bool without = d->pooling != OCTET_NONE && !(d->flags & (OCTET_BAG_LENGTHS | OCTET_BAG_LAST_OFFSET)) && b1 == x->bags;
+    const int64_t listed = b1 - b0 - without;
+    k->spec = &spec;
+    k->data = (const char *)x->table + u->values + slice * BAG_COLS * bag_bits(d->table) / 8;
+    k->params = (const char *)x->table + u->params;
+    if (!(bytes ? pool_to_bytes(k, fn, u, listed, out, step) : pool(k, fn, listed, out, step))) {
+        k->bags += without;
+        return false;
+    }
+    if (!without) return true;
+    k->offsets = u->offset_bytes == 4 ? (const char *)&end32 : (const char *)&end64;
+    out += listed * step;
+    return bytes ? pool_to_bytes(k, fn, u, 1, out, step) : pool(k, fn, 1, out, step);
+}
+
+bag_fault bag_run(const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad)
+{
+    bag_fault f = { BAG_DONE, (int64_t)t, b0, -1, at };
+    bag_args k;
+    if (b0 == b1) return f;
+    if (at < 0 || at > x->count) {
+        f.status = BAG_BAD_OFFSET;
+        return f;
+    }
+    ahead = rows_ahead(u, ahead);
+    for (int64_t slice = 0; slice < u->slices; slice++) {
+        begin(&k, u, x, b0, at, ahead);
+        const bool done = pool_slice(&k, u, x, slice, b0, b1, x->count > 0 && is_far(u, x));
+        if (slice == 0) *bad += k.bad; /* each slice meets the same */
+        if (done) continue;
+        f.status = (int)k.status;
+        f.bag = b1 - k.bags;
+        if (f.status == BAG_BAD_INDEX) {
+            const int64_t i = (k.index - k.indices) / u->index_bytes;
+            f.value = bag_integer(x->indices, u->index_bytes, i);
+            f.entry = u->desc.pooling == OCTET_NONE ? 0 : i - bag_start(u, x, f.bag, b0, at);
+        } else {
+            const int64_t start = bag_start(u, x, f.bag, b0, at), end = bag_end(u, x, f.bag, start);
+            f.value = f.status == BAG_FEW_WEIGHTS ? end - start : end;
+        }
+        return f;
+    }
+    return f;
+}
+
+/* ---- the line of work ---- */
+
+typedef struct spot { size_t table; int64_t bag, at; } spot; /* at: where the bag begins */
+
+typedef struct work {
+    const octet_bag_plan *plan;
+    const octet_bag_args *args;
+    size_t                stride;
+    int64_t               parts;
+    spot                  cuts[THREADS_MAX + 1];
+    bag_fault             fault[THREADS_MAX];
+    int64_t               bad[THREADS_MAX];
+} work;
+
+static double index_cost(const bag_unit *u) { return (double)(u->row_bytes + LINE); }
+static double bag_cost(const bag_unit *u) { return (double)(u->out_bytes + LINE); }
+static double table_cost(const bag_unit *u, const octet_bag_table *x) { return (double)x->count * index_cost(u) + (double)bags_of(u, x) * bag_cost(u); }
+
+/* The first bag from `from` on that begins at or after `cost` along its table. Whatever offsets hold, it is one of the table's. */
+static spot cut_table(const bag_unit *u, const octet_bag_table *x, size_t t, spot from, double cost)
+{
+    const double ic = index_cost(u), bc = bag_cost(u);
+    const int64_t bags = bags_of(u, x);
+    spot c = { t, from.table == t ? from.bag : 0, from.table == t ? from.at : 0 };
+    if (u->desc.pooling == OCTET_NONE) {
+        const int64_t b = cost / (ic + bc) < (double)bags ? (int64_t)(cost / (ic + bc)) : bags;
+        return (spot){ t, max64(b, c.bag), max64(b, c.bag) };
+    }
+    if (u->desc.flags & OCTET_BAG_LENGTHS) { /* checked by now */
+        for (; c.bag < bags && (double)c.at * ic + (double)c.bag * bc < cost; c.bag++) c.at += bag_integer(x->offsets, u->offset_bytes, c.bag);
+        return c;
+    }
+    const int64_t first = bags ? bag_integer(x->offsets, u->offset_bytes, 0) : 0;
+    int64_t low = c.bag, high = bags;
+    while (low < high) {
+        const int64_t mid = low + (high - low) / 2;
+        const double begins = (double)bag_integer(x->offsets, u->offset_bytes, mid) - (double)first;
+        if (begins * ic + (double)mid * bc < cost) low = mid + 1;
+        else high = mid;
+    }
+    return (spot){ t, low, low < bags ? bag_integer(x->offsets, u->offset_bytes, low) : 0 };
+}
+
+static const octet_bag_table *table_at(const work *w, size_t t, octet_bag_table *room) { return bag_table(w->args->tables, w->stride, t, room); }
+
+static spot table_begin(const bag_unit *u, const octet_bag_table *x, size_t t)
+{
+    const bool slice = u->desc.pooling != OCTET_NONE && (u->desc.flags & OCTET_BAG_SLICE);
+    return (spot){ t, 0, slice && x->bags >= 0 ? bag_integer(x->offsets, u->offset_bytes, 0) : 0 };
+}
+
+static void cut_line(work *w, double total)
+{
+    octet_bag_table room;
+    size_t t = 0;
+    double before = 0;
+    const octet_bag_table *x = table_at(w, 0, &room);
+    spot c = table_begin(&w->plan->unit[0], x, 0);
+    w->cuts[0] = c;
+    for (int64_t i = 1; i < w->parts; i++) {
+        const double goal = total * (double)i / (double)w->parts;
+        while (t + 1 < w->plan->tables && before + table_cost(&w->plan->unit[t], x) <= goal) {
+            before += table_cost(&w->plan->unit[t], x);
+            x = table_at(w, ++t, &room);
+            c = table_begin(&w->plan->unit[t], x, t);
+        }
+        w->cuts[i] = c = cut_table(&w->plan->unit[t], x, t, c, goal - before);
+    }
+    w->cuts[w->parts] = (spot){ w->plan->tables, 0, 0 };
+}
+
+static void run_part(void *arg, size_t i)
+{
+    work *w = arg;
+    octet_bag_table room[2];
+    const spot from = w->cuts[i], to = w->cuts[i + 1];
+    const size_t end = to.table + (to.bag > 0); /* past the last table of this part */
+    const octet_bag_table *x = from.table < end ? table_at(w, from.table, &room[0]) : NULL;
+    const unsigned kept = fp_enter();
+    w->fault[i].status = BAG_DONE;
+    w->bad[i] = 0;
+    if (x) prefetch_first(&w->plan->unit[from.table], x, from.at, rows_ahead(&w->plan->unit[from.table], w->args->ahead));
+    for (size_t t = from.table; t < end; t++) {
+        const bag_unit *u = &w->plan->unit[t];
+        const octet_bag_table *next = t + 1 < end ? table_at(w, t + 1, &room[(t + 1 - from.table) % 2]) : NULL;
+        const spot begins = t == from.table ? from : table_begin(u, x, t);
+        if (next) {
+            const bag_unit *v = &w->plan->unit[t + 1];
+            prefetch_first(v, next, table_begin(v, next, t + 1).at, rows_ahead(v, w->args->ahead));
+        }
+        const bag_fault f = bag_run(u, x, t, begins.bag, t == to.table ? to.bag : bags_of(u, x), begins.at, w->args->ahead, &w->bad[i]);
+        if (f.status != BAG_DONE) { /* what comes later cannot be lower */
+            w->fault[i] = f;
+            break;
+        }
+        x = next;
+    }
+    fp_leave(kept);
+}
+
+octet_status octet_run_bags(const octet_bag_plan *p, const octet_bag_args *args)
+{
+    octet_bag_args copy;
+    octet_bag_table room;
+    work w;
+    if (!p || !args) return fail(OCTET_EINVAL, "octet_run_bags: %s is NULL", p ? "args" : "plan");
+    if (args->size != sizeof copy) {
+        if (!copy_versioned(&copy, sizeof copy, offsetof(octet_bag_args, stride), args))
+            return fail(OCTET_EINVAL, "octet_run_bags: args->size is not of a known version; initialize with OCTET_BAG_ARGS");
+        args = &copy;
+    }
+    if (!args->tables) return fail(OCTET_EINVAL, "octet_run_bags: tables is NULL");
+    if (!bag_report_ok(args->report)) return fail(OCTET_EINVAL, "octet_run_bags: report->size is not of a known version; initialize with OCTET_BAG_REPORT");
+    w.plan = p;
+    w.args = args;
+    w.stride = args->stride ? args->stride : sizeof room;
+    double total = 0;
+    for (size_t t = 0; t < p->tables; t++) {
+        const octet_bag_table *x = table_at(&w, t, &room);
+        const char *broken = x ? bag_breach(&p->unit[t], x, true) : "size is not of a known version; initialize with OCTET_BAG_TABLE";
+        if (broken) return fail(OCTET_EINVAL, "octet_run_bags: table %zu: %s", t, broken);
+        total += table_cost(&p->unit[t], x);
+    }
+    for (size_t t = 0; args->validate_first && t < p->tables; t++) {
+        const octet_bag_table *x = table_at(&w, t, &room);
+        const bag_fault f = bag_validate(&p->unit[t], x, t);
+        if (f.status != BAG_DONE) return bag_fail("octet_run_bags", &p->unit[t], x, f, args->report);
+    }
+    w.parts = p->ctx->threads == 1 ? 1 : max64(1, min64(p->ctx->threads, (int64_t)(total / PART_BYTES)));
+    cut_line(&w, total);
+    if (w.parts == 1) run_part(&w, 0);
+    else ctx_parallel(p->ctx, (size_t)w.parts, run_part, &w);
+    bag_fault none = { BAG_DONE, 0, 0, 0, 0 };
+    int64_t bad = 0;
+    for (int64_t i = 0; i < w.parts; i++) { /* parts lie in order: the first fault is the lowest */
+        if (w.fault[i].status != BAG_DONE) {
+            const size_t t = (size_t)w.fault[i].table;
+            return bag_fail("octet_run_bags", &p->unit[t], table_at(&w, t, &room), w.fault[i], args->report);
+        }
+        bad += w.bad[i];
+    }
+    bag_report(args->report, bad, none);
+    return OCTET_OK;
+}
