@@ -44,7 +44,7 @@ size_t  b_bytes(const problem *); /* of one B */
 int64_t out_n(const problem *);   /* columns of C: a gate halves them */
 
 enum { SHAPES = 4096, LISTS = 16 };
-typedef struct shape { int64_t m, n, k; } shape;
+typedef struct shape { int64_t m, n, k, l; } shape; /* of bags: rows, dim, batch, pooling */
 typedef struct options {
     shape         shapes[SHAPES];
     int           shape_count, threads[LISTS], thread_count;
@@ -57,6 +57,8 @@ typedef struct options {
     char          peers[128];
     const char   *isa, *data_a, *data_b, *types, *out;
     double        seconds;
+    int           mode, bag_weights, tables, ahead; /* of bags: octet_pooling, ... */
+    bool          huge, update;
     int           format; /* report_format */
     uint64_t      seed;
 } options;

@@ -140,7 +140,7 @@ int codegen_report(void)
     problem_free(&p);
 
     double us[9];
-    for (int i = 0; i < 9; i++) us[i] = first_call_us("u8:s8:s32", &(shape){ 1, 128, 128 });
+    for (int i = 0; i < 9; i++) us[i] = first_call_us("u8:s8:s32", &(shape){ 1, 128, 128, 1 });
     qsort(us, 9, sizeof *us, by_value);
     printf("first call of a process, 1x128x128 %5.0f us (median of 9; %.0f .. %.0f)\n", us[4], us[0], us[8]);
 

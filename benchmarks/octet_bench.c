@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bag_bench.h"
 #include "base.h"
 
 /* ---- options ---- */
@@ -16,11 +16,18 @@ int usage(const char *why)
 {
     fprintf(stderr, "octet-bench: %s\n"
         "usage: octet-bench gemm [options]       products, each verified\n"
+        "       octet-bench embedding [options]  bags of rows of tables, each verified\n"
         "       octet-bench codegen              what kernels, look-ups and calls cost\n"
         "       octet-bench convert              quantize, convert, row-wise tables, layouts\n"
         "       octet-bench machine              the machine's own ceilings\n"
         "       octet-bench compare OLD NEW      two JSON results; exit 1 if NEW is slower\n"
-        "options (gemm)\n"
+        "options of embedding\n"
+        "  --shapes=...           ROWSxDIMxBATCHxPOOLING      --types=f32|f16|bf16|e4m3|e5m2|u8|u4|u2[:f32|f16|bf16]  (f32)\n"
+        "  --pooling=sum|mean|max (sum)                       --weights=none|each|position  (none)\n"
+        "  --tables=N             so many of the shape in one call (1)    --pages=small|huge  (small)\n"
+        "  --optimizer=adagrad_rows   the backward pass instead, a gradient for each index   --ahead=N  rows prefetched ahead\n"
+        "  --peers=LIST           none, all, touch (reads the same rows, no more), fbgemm, plain  (none)\n"
+        "options of gemm; those that apply also of embedding\n"
         "  --shapes=FILE | LIST   lines or a list of MxNxK; each may be a range from:to:step\n"
         "  --types=A:B:C          u8|s8 : s8 : s32|u8|s8|f32; f32|f16|bf16 : f32|f16|bf16|s4|u4 : f32|f16|bf16;\n"
         "                         f32|f16|bf16 : s8 : any, quantized on the way   (u8:s8:s32)\n"
@@ -51,16 +58,18 @@ static int range(const char *text, int64_t *values, int room)
 
 bool add_shapes(options *o, const char *text)
 {
-    int64_t v[3][256];
-    int n[3];
-    char part[3][64];
-    if (sscanf(text, "%63[0-9:]%*[x ]%63[0-9:]%*[x ]%63[0-9:]", part[0], part[1], part[2]) != 3) return false;
-    for (int i = 0; i < 3; i++)
+    int64_t v[4][256] = { { 0 } };
+    int n[4] = { 1, 1, 1, 1 };
+    char part[4][64];
+    const int got = sscanf(text, "%63[0-9:]%*[x ]%63[0-9:]%*[x ]%63[0-9:]%*[x ]%63[0-9:]", part[0], part[1], part[2], part[3]);
+    if (got < 3) return false;
+    for (int i = 0; i < got; i++)
         if ((n[i] = range(part[i], v[i], 256)) < 1) return false;
     for (int i = 0; i < n[0]; i++)
         for (int j = 0; j < n[1]; j++)
-            for (int l = 0; l < n[2]; l++)
-                if (o->shape_count < SHAPES) o->shapes[o->shape_count++] = (shape){ v[0][i], v[1][j], v[2][l] };
+            for (int k = 0; k < n[2]; k++)
+                for (int l = 0; l < n[3]; l++)
+                    if (o->shape_count < SHAPES) o->shapes[o->shape_count++] = (shape){ v[0][i], v[1][j], v[2][k], v[3][l] };
     return true;
 }
 
@@ -89,7 +98,7 @@ static octet_dtype dtype(const char *name)
 {
     static const struct { const char *name; octet_dtype t; } types[] = {
         { "u8", OCTET_U8 }, { "s8", OCTET_S8 }, { "s32", OCTET_S32 }, { "f32", OCTET_F32 }, { "f16", OCTET_F16 }, { "bf16", OCTET_BF16 },
-        { "s4", OCTET_S4 }, { "u4", OCTET_U4 },
+        { "s4", OCTET_S4 }, { "u4", OCTET_U4 }, { "u2", OCTET_U2 }, { "e4m3", OCTET_E4M3 }, { "e5m2", OCTET_E5M2 },
     };
     for (size_t i = 0; i < COUNT(types); i++)
         if (!strcmp(types[i].name, name)) return types[i].t;
@@ -105,6 +114,17 @@ bool read_types(options *o, const char *value)
     o->c = dtype(c);
     o->types = value;
     return o->a && o->b && o->c; /* the plan says whether they go together */
+}
+
+/* "u8", "u8:f16" */
+static bool read_table_types(options *o, const char *value)
+{
+    char a[8], c[8] = "f32";
+    if (sscanf(value, "%7[a-z0-9]:%7[a-z0-9]", a, c) < 1) return false;
+    o->a = dtype(a);
+    o->c = dtype(c);
+    o->types = value;
+    return o->a && (o->c == OCTET_F32 || o->c == OCTET_F16 || o->c == OCTET_BF16);
 }
 
 /* Of the steps the first two are those of desc.flags and desc.bias, which peers have too. */
@@ -145,9 +165,18 @@ static bool value_of(const char *arg, const char *name, const char **value)
 static const char *read_options(options *o, int argc, char **argv)
 {
     const char *v;
+    const bool bags = !strcmp(argv[1], "embedding");
+    if (bags) read_table_types(o, "f32");
     for (int i = 2; i < argc; i++) {
         const char *a = argv[i];
         if (value_of(a, "--shapes", &v)) { if (!read_shapes(o, v)) return "--shapes: no such file, or not MxNxK"; }
+        else if (bags && value_of(a, "--types", &v)) { if (!read_table_types(o, v)) return "--types: not a type of tables"; }
+        else if (bags && value_of(a, "--pooling", &v)) o->mode = !strcmp(v, "mean") ? OCTET_MEAN : !strcmp(v, "max") ? OCTET_MAX : OCTET_SUM;
+        else if (bags && value_of(a, "--weights", &v)) o->bag_weights = !strcmp(v, "each") ? OCTET_WEIGHT_EACH : !strcmp(v, "position") ? OCTET_WEIGHT_POSITION : 0;
+        else if (bags && value_of(a, "--tables", &v)) o->tables = (int)max64(1, strtol(v, NULL, 10));
+        else if (bags && value_of(a, "--ahead", &v)) o->ahead = (int)strtol(v, NULL, 10);
+        else if (bags && value_of(a, "--pages", &v)) o->huge = !strcmp(v, "huge");
+        else if (bags && value_of(a, "--optimizer", &v)) { if (strcmp(v, "adagrad_rows")) return "--optimizer: adagrad_rows is measured"; o->update = true; }
         else if (value_of(a, "--types", &v)) { if (!read_types(o, v)) return "--types: not a product of this version"; }
         else if (value_of(a, "--epilogue", &v)) {
             if (!read_epilogue(o, v)) return "--epilogue: no such step";
@@ -221,7 +250,7 @@ int main(int argc, char **argv)
 {
     static options o = {
         .threads = { 1 }, .thread_count = 1, .a = OCTET_U8, .b = OCTET_S8, .c = OCTET_S32, .verify = true, .peers = ",none,",
-        .data_a = "uniform", .data_b = "gauss", .types = "u8:s8:s32", .seconds = 0.2, .seed = 1, .batch = 1, .dynamic = "",
+        .data_a = "uniform", .data_b = "gauss", .types = "u8:s8:s32", .seconds = 0.2, .seed = 1, .batch = 1, .dynamic = "", .tables = 1,
     };
     if (argc < 2) return usage("a command is missing");
     if (!strcmp(argv[1], "first-call")) return first_call(argc, argv);
@@ -232,6 +261,10 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "machine")) { pin(0); return machine_report(); }
     if (!strcmp(argv[1], "codegen")) return codegen_report();
     if (!strcmp(argv[1], "convert")) { pin(0); return convert_report(&o); }
+    if (!strcmp(argv[1], "embedding")) {
+        if (!o.shape_count) read_shapes(&o, "1000000x16x100x20,1000000x64x100x20,1000000x128x100x20");
+        return embedding_report(&o);
+    }
     if (strcmp(argv[1], "gemm")) return usage("no such command");
     if (!o.shape_count) read_shapes(&o, "1x1024x1024,6x512x512,16x256x512,64x64x64,64x800x320,128x128x128,512x512x512");
     return gemm_report(&o);

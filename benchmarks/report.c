@@ -7,7 +7,7 @@
 
 static FILE         *out;
 static report_format format;
-static int           rows;
+static int           rows, wide; /* the width of problems in a table */
 
 static void cpu_name(char *name, size_t room)
 {
@@ -29,6 +29,7 @@ void report_begin(FILE *to, report_format f, const char *command, uint64_t seed)
     out = to;
     format = f;
     rows = 0;
+    wide = strcmp(command, "embedding") ? 15 : 20;
     cpu_name(cpu, sizeof cpu);
     if (format == REPORT_CSV)
         fprintf(out, "op,impl,kernel,types,problem,threads,check,fmm,cache,verified,time_min_ns,time_median_ns,time_p99_ns,gops,"
@@ -40,8 +41,8 @@ void report_begin(FILE *to, report_format f, const char *command, uint64_t seed)
         fprintf(out, "octet %d.%d.%d on %s, seed %llu\n", octet_version() / 10000, octet_version() / 100 % 100, octet_version() % 100,
                 cpu, (unsigned long long)seed);
         fprintf(out, "ratio: peer's time over octet's, median of pairs and its lower 95 %% bound; above 1 octet is faster\n\n");
-        fprintf(out, "%-9s %-15s %-12s %3s %5s %10s %8s %6s %9s %12s  %s\n", "impl", "problem", "types", "thr", "right", "median us",
-                "GOPS", "% peak", "pack us", "ratio (low)", "kernel");
+        fprintf(out, "%-9s %-*s %-12s %3s %5s %10s %8s %6s %9s %12s  %s\n", "impl", wide, "problem", "types", "thr", "right", "median us",
+                strcmp(command, "embedding") ? "GOPS" : "Mrow/s", "% peak", "pack us", "ratio (low)", "kernel");
     }
 }
 
@@ -52,10 +53,10 @@ void report_row(const row *r)
         if (r->ratio > 0) snprintf(ratio, sizeof ratio, "%.2f (%.2f)", r->ratio, r->ratio_low);
         if (r->percent_of_peak > 0) snprintf(peak, sizeof peak, "%.0f", r->percent_of_peak);
         if (r->prepare_us > 0) snprintf(prepare, sizeof prepare, "%.0f", r->prepare_us);
-        fprintf(out, "%-9s %-15s %-12s %3d %5s %10.2f %8.1f %6s %9s %12s  %s\n", r->impl, r->problem, r->types, r->threads, r->verified,
-                r->median_ns * 1e-3, r->gops, peak, prepare, ratio, r->kernel);
+        fprintf(out, "%-9s %-*s %-12s %3d %5s %10.2f %8.1f %6s %9s %12s  %s\n", r->impl, wide, r->problem, r->types, r->threads, r->verified,
+                r->median_ns * 1e-3, wide == 15 ? r->gops : 1e3 * r->gops, peak, prepare, ratio, r->kernel);
     } else if (format == REPORT_CSV) {
-        fprintf(out, "%s,%s,\"%s\",%s,%s,%d,%s,off,%s,%s,%.1f,%.1f,%.1f,%.2f,%.2f,%.1f,%.1f,%.1f,%zu,%zu,%.4f,%.4f\n", r->op, r->impl,
+        fprintf(out, "%s,%s,\"%s\",%s,%s,%d,%s,off,%s,%s,%.1f,%.1f,%.1f,%.4f,%.2f,%.1f,%.1f,%.1f,%zu,%zu,%.4f,%.4f\n", r->op, r->impl,
                 r->kernel, r->types, r->problem, r->threads, r->check, r->cache, r->verified, r->min_ns, r->median_ns, r->p99_ns, r->gops,
                 r->gbytes, r->percent_of_peak, r->prepare_us, r->first_call_us, r->packed_bytes, r->workspace_bytes, r->ratio, r->ratio_low);
     } else {

@@ -232,8 +232,8 @@ static void prefetch(bag_gen *g, int from, int to)
     const int values = (bag_cols(s) * bag_bits((octet_dtype)s->table) + 7) / 8, beside = g->quantized ? (s->half ? 4 : 8) : 0;
     const int begin = s->front ? -beside : 0, end = values + (s->front ? 0 : beside);
     for (int line = begin; line < end; line += 64)
-        if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT0, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, line), 0);
-    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT0, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, end - 1), 0);
+        if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, line), 0);
+    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, end - 1), 0);
 }
 
 /* The place of the row that `ahead` indices on will be wanted, to B_NEXT. */
@@ -248,7 +248,7 @@ static void look_ahead(bag_gen *g)
         op_reg(as, CMOVB, 0, B_X, 0, B_LAST, 0);
         load_index(g, B_X, at(B_X, 0));
         mov(g, B_ROW, FIELD(remap));
-        op_mem(as, PREFETCHT0, 0, 0, 0, at_index(B_ROW, B_X, 4, 0), 0);
+        op_mem(as, PREFETCHT1, 0, 0, 0, at_index(B_ROW, B_X, 4, 0), 0);
         zero(g, B_X);
         op_mem(as, CMP, 0, B_NEXT, 0, FIELD(remap_rows), 0);
         op_reg(as, CMOVB, 0, B_X, 0, B_NEXT, 0);
@@ -258,6 +258,16 @@ static void look_ahead(bag_gen *g)
     cmp(g, B_LAST, B_AHEAD);
     op_reg(as, CMOVB, 0, B_AHEAD, 0, B_LAST, 0);
     op_mem(as, IMUL, 0, B_NEXT, 0, FIELD(stride), 0);
+}
+
+/* The rows of BAG_NEAR indices on once more: the first prefetch may have come to nothing while all miss buffers were taken. */
+static void look_near(bag_gen *g)
+{
+    op_mem(g->as, LEA, 0, B_NEXT, 0, at(B_INDEX, BAG_NEAR * g->index_bytes), 0);
+    cmp(g, B_LAST, B_NEXT);
+    op_reg(g->as, CMOVB, 0, B_NEXT, 0, B_LAST, 0);
+    load_index(g, B_NEXT, at(B_NEXT, 0));
+    op_mem(g->as, IMUL, 0, B_NEXT, 0, FIELD(stride), 0);
 }
 
 /* The index at B_INDEX becomes the place of its row in B_ROW, or the code goes where such an index goes. */
@@ -434,7 +444,14 @@ static void whole_rows(bag_gen *g)
     asm_jcc(as, CC_Z, done);
     asm_place(as, g->row);
     row_head(g);
-    if (g->s->ahead) prefetch(g, 0, (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8);
+    if (g->s->ahead) {
+        const int values = (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8;
+        prefetch(g, 0, values);
+        if (!g->s->remap) {
+            look_near(g);
+            prefetch(g, 0, values);
+        }
+    }
     for (int i = 0; i < g->vecs; i++) accumulate(g, i, &g->v[i]);
     next_index(g);
     cmp(g, B_INDEX, B_END);

@@ -128,6 +128,7 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(SHLI,        "shl",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0xc1, FORM_VMI, MEM_E8, 4) \
     X(SHRI,        "shr",         ENC_GPR, MAP_NONE, PP_NONE, 1, 0xc1, FORM_VMI, MEM_E8, 5) \
     X(PREFETCHT0,  "prefetcht0",  ENC_GPR, MAP_0F,   PP_NONE, 0, 0x18, FORM_M,   MEM_E1, 1) \
+    X(PREFETCHT1,  "prefetcht1",  ENC_GPR, MAP_0F,   PP_NONE, 0, 0x18, FORM_M,   MEM_E1, 2) \
     X(VZEROUPPER,  "vzeroupper",  ENC_VEX, MAP_0F,   PP_NONE, 0, 0x77, FORM_NONE, MEM_FULL, 0) \
     X(RET,         "ret",         ENC_GPR, MAP_NONE, PP_NONE, 0, 0xc3, FORM_NONE, MEM_FULL, 0)
 /* clang-format on */

@@ -15,7 +15,7 @@ typedef struct drawn { x86_op op; int len, d, s, r, imm, k; bool mem, zeroing, b
 static bool has_vvvv(const x86_row *w) { return w->form == FORM_RVM || w->form == FORM_RVMI || w->form == FORM_RVMR; }
 
 /* Instructions whose register form does not exist, or is another row's business. */
-static bool memory_only(x86_op op) { return op == LEA || op == MOVZX8 || op == PREFETCHT0 || op == VMASKMOVPS; /* 8-bit registers have names of their own */ }
+static bool memory_only(x86_op op) { return op == LEA || op == MOVZX8 || op == PREFETCHT0 || op == PREFETCHT1 || op == VMASKMOVPS; /* 8-bit registers have names of their own */ }
 static bool register_only(const x86_row *w) { return w->form == FORM_VMI && w->enc == ENC_VEX; }
 static bool one_length(x86_op op, int *len)
 {
