@@ -225,15 +225,15 @@ static void scale_and_bias(bag_gen *g)
     }
 }
 
-/* Bytes from..to of the slice's values, and what lies beside them, of the row at B_NEXT. */
-static void prefetch(bag_gen *g, int from, int to)
+/* Bytes from..to of the slice's values, and what lies beside them, of the row at reg. */
+static void prefetch(bag_gen *g, int reg, int from, int to)
 {
     const bag_spec *s = g->s;
     const int values = (bag_cols(s) * bag_bits((octet_dtype)s->table) + 7) / 8, beside = g->quantized ? (s->half ? 4 : 8) : 0;
     const int begin = s->front ? -beside : 0, end = values + (s->front ? 0 : beside);
     for (int line = begin; line < end; line += 64)
-        if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, line), 0);
-    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, B_NEXT, 1, end - 1), 0);
+        if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, line), 0);
+    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, end - 1), 0);
 }
 
 /* The place of the row that `ahead` indices on will be wanted, to B_NEXT. */
@@ -446,10 +446,10 @@ static void whole_rows(bag_gen *g)
     row_head(g);
     if (g->s->ahead) {
         const int values = (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8;
-        prefetch(g, 0, values);
+        prefetch(g, B_NEXT, 0, values);
         if (!g->s->remap) {
             look_near(g);
-            prefetch(g, 0, values);
+            prefetch(g, B_NEXT, 0, values);
         }
     }
     for (int i = 0; i < g->vecs; i++) accumulate(g, i, &g->v[i]);
@@ -484,7 +484,7 @@ static void group_block(bag_gen *g, int v0, int n)
     mov(g, B_ROW, at_index(B_ARGS, B_X, 8, offsetof(bag_args, place)));
     if (s->ahead) {
         mov(g, B_NEXT, at_index(B_ARGS, B_X, 8, offsetof(bag_args, next_place)));
-        prefetch(g, g->v[v0].byte, v0 + n == g->vecs ? values : g->v[v0 + n].byte);
+        prefetch(g, B_NEXT, g->v[v0].byte, v0 + n == g->vecs ? values : g->v[v0 + n].byte);
     }
     if (g->quantized || g->weighted) rm(as, VBROADCASTSS, V_SCALE, at_index(B_ARGS, B_X, 4, offsetof(bag_args, scale)));
     if (g->quantized && g->max) rm(as, VBROADCASTSS, V_BETA, at_index(B_ARGS, B_X, 4, offsetof(bag_args, bias)));
@@ -518,6 +518,7 @@ static void rows_in_groups(bag_gen *g)
     row_head(g);
     put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, place)), B_ROW);
     if (g->s->ahead) put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, next_place)), B_NEXT);
+    if (g->s->ahead) prefetch(g, B_ROW, 0, (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8);
     if (g->quantized || g->weighted) op_mem(as, VMOVD_ST, XMM, V_SCALE, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, scale)), 0);
     if (g->quantized && g->max) op_mem(as, VMOVD_ST, XMM, V_BETA, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, bias)), 0);
     ri(as, ADDI, B_GROUP, 1);

@@ -9,7 +9,7 @@
 #include "octet/quant.h"
 #include "run.h"
 
-enum { LINE = 64, PART_BYTES = 64 << 10, FAR_BYTES = 4096, FAR_LEAST = 4, FAR_MOST = 32 };
+enum { LINE = 64, PART_BYTES = 64 << 10, FAR_BYTES = 24 << 10, FAR_LEAST = 16, FAR_MOST = 48 };
 
 int64_t bag_near_bytes(void) { return cpu_cache_sizes().l2 / 2; }
 
