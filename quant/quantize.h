@@ -33,4 +33,9 @@ void quantize_row(quantizer, const float *x, int64_t n, uint8_t flip, uint8_t *q
 /* Widens lo .. hi to hold the finite ones of n values. */
 void range_row(const float *x, int64_t n, float *lo, float *hi);
 
+/* rows.c, one row: its values to q of `bits` bits, scale and bias (f16 if `half`) to params, as octet_rows_quantize; with a seed
+ * (8 bits) at random. And back. */
+void rows_put(int bits, bool half, const float *row, int64_t dim, const uint32_t *seed, uint8_t *q, uint8_t *params);
+void rows_get(int bits, bool half, const uint8_t *q, const uint8_t *params, int64_t dim, float *row);
+
 #endif

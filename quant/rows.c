@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "mxcsr.h"
+#include "narrow.h"
 #include "octet/quant.h"
 #include "quantize.h"
 #include "vectors.h"
@@ -158,6 +159,50 @@ static float half_beside(float x, bool above)
     return f32_from_f16(h);
 }
 
+/* q at random between its neighbours, so that the expected value is x. */
+static void grid_stochastic(const float *x, int64_t n, float bias, float inv, uint32_t seed, uint8_t *q)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float y = clamp_nan_low((x[j] - bias) * inv, 0.0f, 255.0f), low = floorf(y);
+        const uint32_t up = (float)(random_bits(seed, (uint32_t)j) >> 8) * 0x1p-24f < y - low;
+        q[j] = (uint8_t)((uint32_t)low + up);
+    }
+}
+
+void rows_put(int bits, bool half, const float *row, int64_t dim, const uint32_t *seed, uint8_t *q, uint8_t *params)
+{
+    float lo = INFINITY, hi = -INFINITY;
+    range_row(row, dim, &lo, &hi);
+    if (lo > hi) lo = hi = 0;
+    float pair[2]; /* scale, bias */
+    pair[1] = half ? half_beside(lo, false) : lo;
+    pair[0] = (float)(((double)hi - (double)pair[1]) / ((1 << bits) - 1));
+    if (half) pair[0] = half_beside(pair[0], true); /* the last step reaches the greatest */
+    if (!(pair[0] >= FLT_MIN)) pair[0] = 1; /* a constant row */
+    if (half) {
+        const uint16_t h[2] = { f16_from_f32(pair[0]), f16_from_f32(pair[1]) };
+        memcpy(params, h, 4);
+    } else {
+        memcpy(params, pair, 8);
+    }
+    if (seed) grid_stochastic(row, dim, pair[1], 1.0f / pair[0], *seed, q);
+    else grid_row(row, dim, bits, pair[1], 1.0f / pair[0], q);
+}
+
+void rows_get(int bits, bool half, const uint8_t *q, const uint8_t *params, int64_t dim, float *row)
+{
+    float pair[2];
+    if (half) {
+        uint16_t h[2];
+        memcpy(h, params, 4);
+        pair[0] = f32_from_f16(h[0]);
+        pair[1] = f32_from_f16(h[1]);
+    } else {
+        memcpy(pair, params, 8);
+    }
+    off_grid_row(q, dim, bits, pair[0], pair[1], row);
+}
+
 octet_status octet_rows_quantize(int bits, int layout, const float *x, int64_t rows, int64_t dim, void *table)
 {
     const octet_status st = check("octet_rows_quantize", bits, layout, x, table, rows, dim);
@@ -167,21 +212,7 @@ octet_status octet_rows_quantize(int bits, int layout, const float *x, int64_t r
     for (int64_t r = 0; r < rows; r++) {
         const float *row = x + r * dim;
         uint8_t *to = (uint8_t *)table + (size_t)r * stride, *params = layout == OCTET_ROWS_BEHIND ? to + stride - beside : to;
-        float lo = INFINITY, hi = -INFINITY;
-        range_row(row, dim, &lo, &hi);
-        if (lo > hi) lo = hi = 0;
-        float pair[2]; /* scale, bias */
-        pair[1] = halves(bits, layout) ? half_beside(lo, false) : lo;
-        pair[0] = (float)(((double)hi - (double)pair[1]) / ((1 << bits) - 1));
-        if (halves(bits, layout)) pair[0] = half_beside(pair[0], true); /* the last step reaches the greatest */
-        if (!(pair[0] >= FLT_MIN)) pair[0] = 1; /* a constant row */
-        if (halves(bits, layout)) {
-            const uint16_t h[2] = { f16_from_f32(pair[0]), f16_from_f32(pair[1]) };
-            memcpy(params, h, 4);
-        } else {
-            memcpy(params, pair, 8);
-        }
-        grid_row(row, dim, bits, pair[1], 1.0f / pair[0], layout == OCTET_ROWS_BEHIND ? to : to + beside);
+        rows_put(bits, halves(bits, layout), row, dim, NULL, layout == OCTET_ROWS_BEHIND ? to : to + beside, params);
     }
     fp_leave(kept);
     return OCTET_OK;
@@ -195,16 +226,7 @@ octet_status octet_rows_dequantize(int bits, int layout, const void *table, int6
     const unsigned kept = fp_enter();
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *from = (const uint8_t *)table + (size_t)r * stride, *params = layout == OCTET_ROWS_BEHIND ? from + stride - beside : from;
-        float pair[2];
-        if (halves(bits, layout)) {
-            uint16_t h[2];
-            memcpy(h, params, 4);
-            pair[0] = f32_from_f16(h[0]);
-            pair[1] = f32_from_f16(h[1]);
-        } else {
-            memcpy(pair, params, 8);
-        }
-        off_grid_row(layout == OCTET_ROWS_BEHIND ? from : from + beside, dim, bits, pair[0], pair[1], x + r * dim);
+        rows_get(bits, halves(bits, layout), layout == OCTET_ROWS_BEHIND ? from : from + beside, params, dim, x + r * dim);
     }
     fp_leave(kept);
     return OCTET_OK;

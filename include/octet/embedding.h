@@ -220,7 +220,7 @@ typedef struct octet_bag_update {
  * The backward pass of octet_run_bags and one step of the optimizer, exact: the gradients of each row are added up first, in the
  * order in which its indices stand, then the row is updated once; rows that no index names stay untouched.
  *
- *   g = fma(c_n, grad[bag n], ... fma(c_1, grad[bag 1], +0)),  c = weight (1 / f32(length)), each as far as the plan has it
+ *   g = fma(c_n, grad[bag n], ... fma(c_2, grad[bag 2], c_1 grad[bag 1])),  c = weight (1 / f32(length)), each as far as the plan has it
  *   g = fma(weight_decay, x, g)
  *   S = sum of g_j^2: eight chains of fma over j = l, l + 8, ..., l = 0 .. 7, then joined l with l + 4, l + 2, l + 1
  *
