@@ -208,13 +208,16 @@ static void run_touch(void *x, int set)
             uint8_t *row = p->table[t] + indices[i] * p->row_bytes;
             for (int64_t l = 0; l < lines; l++) __builtin_prefetch(next + 64 * l, 0, 2);
             __builtin_prefetch(next + p->row_bytes - 1, 0, 2);
+            if (p->update) __builtin_prefetch(p->state + indices[i + ahead < count ? i + ahead : count - 1], 0, 2);
             if (p->update) {
                 const uint8_t *g = (const uint8_t *)(p->grad + i * p->dim);
                 for (int64_t l = 0; l < lines; l++) {
+                    volatile uint8_t *const line = row + 64 * l;
                     sum += g[64 * l];
-                    row[64 * l] ^= 0;
-                    __asm__ volatile("" ::: "memory");
+                    *line = *line;
                 }
+                volatile float *const h = p->state + indices[i];
+                *h = *h;
             } else {
                 for (int64_t l = 0; l < lines; l++) sum += row[64 * l];
                 sum += row[p->row_bytes - 1];

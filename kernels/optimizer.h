@@ -21,8 +21,11 @@ typedef struct optimizer {
 optimizer optimizer_of(const octet_bag_update *, const octet_bag_desc *, const octet_bag_step *, int64_t values, int64_t params);
 /* sum += weight g, or with `first` sum = weight g */
 void optimizer_add(const float *g, int64_t n, float weight, bool first, float *sum);
-/* Row number `number`, which lies at `row`. g is used up if there is weight decay; wide: room for dim values. */
-void optimizer_step(const optimizer *, char *row, int64_t number, float *g, float *wide);
+enum { OPTIMIZER_ROWS = 16 };
+/* Row `number`, which lies at `row`; its gradient is used up if there is weight decay. x: for optimizer_steps. */
+typedef struct optimizer_row { char *row; int64_t number; float *g, *x; } optimizer_row;
+/* n rows, at most OPTIMIZER_ROWS, all different; wide: room for dim values. */
+void optimizer_steps(const optimizer *, int n, optimizer_row *, float *wide);
 void optimizer_prefetch(const optimizer *, int64_t number);
 
 #endif

@@ -232,7 +232,7 @@ typedef struct octet_bag_update {
  * not overlap; one table may not be updated twice in a call.
  */
 OCTET_API octet_status octet_update_bags(const octet_bag_plan *plan, const octet_bag_update *update);
-/* Workspace for tables of at most max_count indices; about 24 bytes an index. */
+/* Workspace for tables of at most max_count indices; about 32 bytes an index. */
 OCTET_API size_t octet_update_bags_bytes(const octet_bag_plan *plan, int64_t max_count);
 
 /* ---- Memory for tables --------------------------------------------------------------------------- */
