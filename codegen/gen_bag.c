@@ -518,7 +518,10 @@ static void rows_in_groups(bag_gen *g)
     row_head(g);
     put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, place)), B_ROW);
     if (g->s->ahead) put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, next_place)), B_NEXT);
-    if (g->s->ahead) prefetch(g, B_ROW, 0, (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8);
+    if (g->s->ahead && !g->s->remap) {
+        look_near(g);
+        prefetch(g, B_NEXT, 0, (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8);
+    }
     if (g->quantized || g->weighted) op_mem(as, VMOVD_ST, XMM, V_SCALE, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, scale)), 0);
     if (g->quantized && g->max) op_mem(as, VMOVD_ST, XMM, V_BETA, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, bias)), 0);
     ri(as, ADDI, B_GROUP, 1);

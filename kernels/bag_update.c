@@ -430,9 +430,9 @@ static octet_status check_table(const octet_bag_plan *p, const octet_bag_update 
     const octet_bag_step *s = step_at(a, t, &step_room);
     if (!x || !s) return fail(OCTET_EINVAL, "%s: table %zu: size is not of a known version; initialize with OCTET_BAG_TABLE, OCTET_BAG_STEP", who, t);
     const char *broken = bag_breach(u, x, false);
-    if (!broken) broken = step_breach(u, x, s, a);
     if (broken) return fail(OCTET_EINVAL, "%s: table %zu: %s", who, t, broken);
     if ((broken = unsupported(u, x))) return fail(OCTET_EUNSUPPORTED, "%s: table %zu: %s", who, t, broken);
+    if ((broken = step_breach(u, x, s, a))) return fail(OCTET_EINVAL, "%s: table %zu: %s", who, t, broken);
     const int64_t want = workspace_for(u->desc.dim, x->count, p->ctx->threads);
     if (!a->workspace || (uint64_t)want > a->workspace_bytes)
         return fail(OCTET_EINVAL, "%s: table %zu: workspace_bytes = %zu, but %lld are needed (octet_update_bags_bytes)", who, t, a->workspace_bytes, (long long)want);
