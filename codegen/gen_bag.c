@@ -52,7 +52,7 @@ int bag_vecs(const bag_spec *s, bag_vec v[BAG_VECS])
 static int constants_of(const bag_spec *s) /* registers below 12 */
 {
     switch (s->table) {
-    case OCTET_U4: return 2;
+    case OCTET_U4: return 1;
     case OCTET_U2: return 3;
     case OCTET_E4M3: return 4;
     default: return 0;
@@ -81,7 +81,6 @@ static void load_constants(bag_gen *g)
     switch (g->s->table) {
     case OCTET_U4:
         rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift4));
-        rm(as, VMOVDQU, V_C2, CONST(B_ROW, nibble));
         break;
     case OCTET_U2:
         rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift2));
@@ -138,8 +137,8 @@ static void widen(bag_gen *g, const bag_vec *v)
         break;
     case OCTET_U4:
         FROM(VPBROADCASTD, YMM);
-        rrr(as, VPSRLVD, V_VALUE, V_VALUE, V_C1);
-        rrr(as, VPAND, V_VALUE, V_VALUE, V_C2);
+        rrr(as, VPSLLVD, V_VALUE, V_VALUE, V_C1); /* up, and down again: no mask to keep */
+        op_reg(as, VPSRLD, YMM, V_VALUE, 0, V_VALUE, 28);
         rr(as, VCVTDQ2PS, V_VALUE, V_VALUE);
         break;
     case OCTET_U2:
@@ -518,9 +517,10 @@ static void rows_in_groups(bag_gen *g)
     row_head(g);
     put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, place)), B_ROW);
     if (g->s->ahead) put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, next_place)), B_NEXT);
-    if (g->s->ahead && !g->s->remap) {
+    const int values = (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8;
+    if (g->s->ahead && !g->s->remap && values < BAG_NEAR_BYTES) {
         look_near(g);
-        prefetch(g, B_NEXT, 0, (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8);
+        prefetch(g, B_NEXT, 0, values);
     }
     if (g->quantized || g->weighted) op_mem(as, VMOVD_ST, XMM, V_SCALE, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, scale)), 0);
     if (g->quantized && g->max) op_mem(as, VMOVD_ST, XMM, V_BETA, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, bias)), 0);

@@ -25,7 +25,7 @@
 #include "gen.h"
 #include "octet/embedding.h"
 
-enum { BAG_COLS = 1024, BAG_GROUP = 16, BAG_NEAR = 14 };
+enum { BAG_COLS = 1024, BAG_GROUP = 16, BAG_NEAR = 14, BAG_NEAR_BYTES = 1024 };
 
 /* As kernel_spec a key of the cache, told apart by its first byte. */
 typedef struct bag_spec {

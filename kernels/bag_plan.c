@@ -8,6 +8,8 @@
 #include "run.h"
 
 enum { DIM_MAX = 1 << 20 };
+/* Rows prefetched ahead: about as many bytes as may be on their way. Zen 4: 48 rows of up to 512 bytes, 16 of 4 KiB are best or nearly so. */
+enum { AHEAD_BYTES = 24 << 10, AHEAD_LEAST = 16, AHEAD_MOST = 48 };
 
 /* ---- plan ---- */
 
@@ -67,6 +69,8 @@ static void layout(bag_unit *u)
     u->table_align = d->table == OCTET_F32 ? 4 : d->table == OCTET_F16 || d->table == OCTET_BF16 ? 2 : 1;
     u->out_bytes = d->out == OCTET_U8 ? d->dim + 8 : d->dim * format_of(d->out)->bytes;
     u->slices = ceil_div(d->dim, BAG_COLS);
+    u->near_rows = cpu_cache_sizes().l2 / 2 / u->row_bytes;
+    u->ahead = max64(AHEAD_LEAST, min64(AHEAD_MOST, AHEAD_BYTES / u->row_bytes));
     u->spec[0] = spec_of(d, BAG_COLS, true, u->slices == 1);
     u->spec[1] = spec_of(d, d->dim - (u->slices - 1) * BAG_COLS, true, u->slices == 1);
 }
@@ -309,13 +313,13 @@ bag_fault bag_validate(const bag_unit *u, const octet_bag_table *x, size_t t)
     }
 }
 
-octet_status bag_fail(const char *who, const bag_unit *u, const octet_bag_table *x, bag_fault f, octet_bag_report *report)
+octet_status bag_fail(const char *who, const bag_unit *u, const octet_bag_table *x, const bag_fault *f, octet_bag_report *report)
 {
     bag_report(report, 0, f);
-    const long long t = (long long)f.table, b = (long long)f.bag, e = (long long)f.entry, v = (long long)f.value;
-    if (f.status == BAG_BAD_OFFSET)
+    const long long t = (long long)f->table, b = (long long)f->bag, e = (long long)f->entry, v = (long long)f->value;
+    if (f->status == BAG_BAD_OFFSET)
         return fail(OCTET_EINVAL, "%s: table %lld, bag %lld: it would end at index %lld, before it begins or after the last of %lld", who, t, b, v, (long long)x->count);
-    if (f.status == BAG_FEW_WEIGHTS)
+    if (f->status == BAG_FEW_WEIGHTS)
         return fail(OCTET_EINVAL, "%s: table %lld, bag %lld: %lld indices, but %lld weights", who, t, b, v, (long long)x->weight_count);
     if (u->desc.flags & OCTET_BAG_REMAP)
         return fail(OCTET_EINVAL, "%s: table %lld, bag %lld, entry %lld: index %lld is none of %lld, or is remapped to none of %lld rows", who, t, b, e, v,
@@ -331,15 +335,15 @@ bool bag_report_ok(const octet_bag_report *report)
     return size >= offsetof(octet_bag_report, table) && size <= 4096;
 }
 
-void bag_report(octet_bag_report *report, int64_t bad, bag_fault f)
+void bag_report(octet_bag_report *report, int64_t bad, const bag_fault *f)
 {
     octet_bag_report r = { sizeof r, bad, -1, -1, -1, 0 };
     if (!report) return;
-    if (f.status != BAG_DONE) {
-        r.table = f.table;
-        r.bag = f.bag;
-        r.entry = f.entry;
-        r.value = f.value;
+    if (f) {
+        r.table = f->table;
+        r.bag = f->bag;
+        r.entry = f->entry;
+        r.value = f->value;
     }
     memcpy(&r.size, report, sizeof r.size);
     memcpy(report, &r, r.size < sizeof r ? r.size : sizeof r);

@@ -437,7 +437,7 @@ static octet_status check_table(const octet_bag_plan *p, const octet_bag_update 
     if (!a->workspace || (uint64_t)want > a->workspace_bytes)
         return fail(OCTET_EINVAL, "%s: table %zu: workspace_bytes = %zu, but %lld are needed (octet_update_bags_bytes)", who, t, a->workspace_bytes, (long long)want);
     const bag_fault f = bag_validate(u, x, t);
-    return f.status == BAG_DONE ? OCTET_OK : bag_fail(who, u, x, f, a->report);
+    return f.status == BAG_DONE ? OCTET_OK : bag_fail(who, u, x, &f, a->report);
 }
 
 static void in_tasks(const octet_ctx *ctx, job *j, octet_task task)
@@ -491,6 +491,6 @@ octet_status octet_update_bags(const octet_bag_plan *p, const octet_bag_update *
         in_tasks(p->ctx, &j, scatter);
         in_tasks(p->ctx, &j, sort_and_update);
     }
-    bag_report(a.report, bad, (bag_fault){ BAG_DONE, 0, 0, 0, 0 });
+    bag_report(a.report, bad, NULL);
     return OCTET_OK;
 }

@@ -16,6 +16,7 @@ typedef struct bag_unit {
     int            index_bytes, offset_bytes, table_align;
     int64_t        out_bytes;   /* of a row as it is written                        */
     int64_t        slices;
+    int64_t        near_rows, ahead; /* tables of so many rows are in the cache, no need to prefetch; how far ahead else */
     bag_spec       spec[2];     /* of a whole slice, of the last one                */
     kernel        *kernels[2][2];
     bag_fn         code[2][2];  /* of whole, last; without, with prefetching        */
@@ -27,9 +28,6 @@ struct octet_bag_plan {
     bag_unit   unit[];
 };
 
-/* The bytes at most one past which a table is worth prefetching. */
-int64_t bag_near_bytes(void);
-
 /* Table t of a run, whatever the version of its struct; NULL if that is unknown. */
 const octet_bag_table *bag_table(const void *tables, size_t stride, size_t t, octet_bag_table *room);
 /* The first promise about the data of a table that is broken, but for those about single indices and offsets, which are read only for
@@ -40,10 +38,10 @@ const char *bag_breach(const bag_unit *, const octet_bag_table *, bool output);
 typedef struct bag_fault { int status; int64_t table, bag, entry, value; } bag_fault;
 /* Every offset and, where they are errors, index of a table, in order: the first fault, or status BAG_DONE. */
 bag_fault    bag_validate(const bag_unit *, const octet_bag_table *, size_t t);
-octet_status bag_fail(const char *who, const bag_unit *, const octet_bag_table *, bag_fault, octet_bag_report *);
+octet_status bag_fail(const char *who, const bag_unit *, const octet_bag_table *, const bag_fault *, octet_bag_report *);
 /* False if `report` is of an unknown version. */
 bool bag_report_ok(const octet_bag_report *report);
-void bag_report(octet_bag_report *report, int64_t bad, bag_fault);
+void bag_report(octet_bag_report *report, int64_t bad, const bag_fault *); /* NULL: none */
 
 static inline int64_t bag_integer(const void *p, int bytes, int64_t i)
 {
@@ -53,7 +51,8 @@ static inline int64_t bag_integer(const void *p, int bytes, int64_t i)
 /* Where bag b ends; `at`: where it begins. */
 int64_t bag_end(const bag_unit *, const octet_bag_table *, int64_t b, int64_t at);
 
-/* Bags b0 .. b1-1 of a table, pooled by the calling thread; `at`: where b0 begins. *bad grows by the indices skipped or replaced. */
-bag_fault bag_run(const bag_unit *, const octet_bag_table *, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad);
+/* Bags b0 .. b1-1 of a table, pooled by the calling thread; `at`: where b0 begins. *bad grows by the indices skipped or replaced. BAG_DONE, or
+ * the fault's status with *fault filled in. */
+int bag_run(const bag_unit *, const octet_bag_table *, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad, bag_fault *fault);
 
 #endif

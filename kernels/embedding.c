@@ -4,14 +4,11 @@
  * rows of the next are on their way.
  */
 #include "bags.h"
-#include "cpu.h"
 #include "mxcsr.h"
 #include "octet/quant.h"
 #include "run.h"
 
-enum { LINE = 64, PART_BYTES = 64 << 10, FAR_BYTES = 24 << 10, FAR_LEAST = 16, FAR_MOST = 48 };
-
-int64_t bag_near_bytes(void) { return cpu_cache_sizes().l2 / 2; }
+enum { LINE = 64, PART_BYTES = 64 << 10 };
 
 /* ---- one table, some bags ---- */
 
@@ -27,28 +24,24 @@ static int64_t bag_start(const bag_unit *u, const octet_bag_table *x, int64_t b,
 static int64_t row_stride(const bag_unit *u, const octet_bag_table *x) { return x->row_bytes ? x->row_bytes : u->row_bytes; }
 static int64_t bags_of(const bag_unit *u, const octet_bag_table *x) { return u->desc.pooling == OCTET_NONE ? x->count : x->bags; }
 
-static int64_t rows_ahead(const bag_unit *u, int64_t wanted)
-{
-    return wanted > 0 ? wanted : max64(FAR_LEAST, min64(FAR_MOST, FAR_BYTES / u->row_bytes));
-}
-static bool is_far(const bag_unit *u, const octet_bag_table *x)
-{
-    return x->rows > bag_near_bytes() / max64(1, row_stride(u, x)); /* rows x stride was checked not to overflow */
-}
+static bool is_far(const bag_unit *u, const octet_bag_table *x) { return x->rows > u->near_rows; }
 
 /* The rows of the first indices from `at` on, of a table in memory. */
 static void prefetch_first(const bag_unit *u, const octet_bag_table *x, int64_t at, int64_t ahead)
 {
-    if (at < 0 || !is_far(u, x)) return;
-    const uintptr_t stride = (uintptr_t)row_stride(u, x);
-    for (int64_t i = at, end = at < x->count ? min64(x->count, at + ahead) : at; i < end; i++) {
+    if (at < 0 || at >= x->count || !is_far(u, x)) return;
+    const uintptr_t stride = (uintptr_t)row_stride(u, x), table = (uintptr_t)x->table, last = (uintptr_t)min64(u->row_bytes, 4 * BAG_COLS) - 1;
+    const int64_t end = min64(x->count, at + (ahead > 0 ? ahead : u->ahead));
+    const bool remap = u->desc.flags & OCTET_BAG_REMAP;
+    for (int64_t i = at; i < end; i++) {
         int64_t row = bag_integer(x->indices, u->index_bytes, i);
-        if (u->desc.flags & OCTET_BAG_REMAP) {
+        if (remap) {
             if ((uint64_t)row >= (uint64_t)x->remap_rows) continue;
             row = x->remap[row];
         }
-        const uintptr_t p = (uintptr_t)x->table + (uintptr_t)row * stride;
-        for (int64_t line = 0; line < min64(u->row_bytes, BAG_COLS * 4); line += LINE) __builtin_prefetch((const void *)(p + (uintptr_t)line), 0, 3);
+        const uintptr_t p = table + (uintptr_t)row * stride;
+        for (uintptr_t line = 0; line < last; line += LINE) __builtin_prefetch((const void *)(p + line), 0, 2);
+        __builtin_prefetch((const void *)(p + last), 0, 2);
     }
 }
 
@@ -131,34 +124,38 @@ static bool pool_slice(bag_args *k, const bag_unit *u, const octet_bag_table *x,
     return bytes ? pool_to_bytes(k, fn, u, 1, out, step) : pool(k, fn, 1, out, step);
 }
 
-bag_fault bag_run(const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad)
+/* What made the kernel stop. */
+static int find_fault(const bag_args *k, const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, int64_t b1, int64_t at, bag_fault *f)
 {
-    bag_fault f = { BAG_DONE, (int64_t)t, b0, -1, at };
-    bag_args k;
-    if (b0 == b1) return f;
-    if (at < 0 || at > x->count) {
-        f.status = BAG_BAD_OFFSET;
-        return f;
+    *f = (bag_fault){ (int)k->status, (int64_t)t, b1 - k->bags, -1, 0 };
+    const int64_t start = bag_start(u, x, f->bag, b0, at);
+    if (f->status == BAG_BAD_INDEX) {
+        const int64_t i = (k->index - k->indices) / u->index_bytes;
+        f->value = bag_integer(x->indices, u->index_bytes, i);
+        f->entry = i - start;
+    } else {
+        const int64_t end = bag_end(u, x, f->bag, start);
+        f->value = f->status == BAG_FEW_WEIGHTS ? end - start : end;
     }
-    ahead = rows_ahead(u, ahead);
+    return f->status;
+}
+
+int bag_run(const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad, bag_fault *fault)
+{
+    bag_args k;
+    if (b0 == b1) return BAG_DONE;
+    if (at < 0 || at > x->count) {
+        *fault = (bag_fault){ BAG_BAD_OFFSET, (int64_t)t, b0, -1, at };
+        return BAG_BAD_OFFSET;
+    }
+    if (ahead <= 0) ahead = u->ahead;
     for (int64_t slice = 0; slice < u->slices; slice++) {
         begin(&k, u, x, b0, at, ahead);
         const bool done = pool_slice(&k, u, x, slice, b0, b1, x->count > 0 && is_far(u, x));
         if (slice == 0) *bad += k.bad; /* each slice meets the same */
-        if (done) continue;
-        f.status = (int)k.status;
-        f.bag = b1 - k.bags;
-        if (f.status == BAG_BAD_INDEX) {
-            const int64_t i = (k.index - k.indices) / u->index_bytes;
-            f.value = bag_integer(x->indices, u->index_bytes, i);
-            f.entry = u->desc.pooling == OCTET_NONE ? 0 : i - bag_start(u, x, f.bag, b0, at);
-        } else {
-            const int64_t start = bag_start(u, x, f.bag, b0, at), end = bag_end(u, x, f.bag, start);
-            f.value = f.status == BAG_FEW_WEIGHTS ? end - start : end;
-        }
-        return f;
+        if (!done) return find_fault(&k, u, x, t, b0, b1, at, fault);
     }
-    return f;
+    return BAG_DONE;
 }
 
 /* ---- the line of work ---- */
@@ -171,7 +168,8 @@ typedef struct work {
     size_t                stride;
     int64_t               parts;
     spot                  cuts[THREADS_MAX + 1];
-    bag_fault             fault[THREADS_MAX];
+    int                   status[THREADS_MAX];
+    bag_fault             fault[THREADS_MAX]; /* where status tells of one */
     int64_t               bad[THREADS_MAX];
 } work;
 
@@ -240,22 +238,19 @@ static void run_part(void *arg, size_t i)
     const size_t end = to.table + (to.bag > 0); /* past the last table of this part */
     const octet_bag_table *x = from.table < end ? table_at(w, from.table, &room[0]) : NULL;
     const unsigned kept = fp_enter();
-    w->fault[i].status = BAG_DONE;
+    w->status[i] = BAG_DONE;
     w->bad[i] = 0;
-    if (x) prefetch_first(&w->plan->unit[from.table], x, from.at, rows_ahead(&w->plan->unit[from.table], w->args->ahead));
+    if (x) prefetch_first(&w->plan->unit[from.table], x, from.at, w->args->ahead);
     for (size_t t = from.table; t < end; t++) {
         const bag_unit *u = &w->plan->unit[t];
         const octet_bag_table *next = t + 1 < end ? table_at(w, t + 1, &room[(t + 1 - from.table) % 2]) : NULL;
         const spot begins = t == from.table ? from : table_begin(u, x, t);
         if (next) {
             const bag_unit *v = &w->plan->unit[t + 1];
-            prefetch_first(v, next, table_begin(v, next, t + 1).at, rows_ahead(v, w->args->ahead));
+            prefetch_first(v, next, table_begin(v, next, t + 1).at, w->args->ahead);
         }
-        const bag_fault f = bag_run(u, x, t, begins.bag, t == to.table ? to.bag : bags_of(u, x), begins.at, w->args->ahead, &w->bad[i]);
-        if (f.status != BAG_DONE) { /* what comes later cannot be lower */
-            w->fault[i] = f;
-            break;
-        }
+        w->status[i] = bag_run(u, x, t, begins.bag, t == to.table ? to.bag : bags_of(u, x), begins.at, w->args->ahead, &w->bad[i], &w->fault[i]);
+        if (w->status[i] != BAG_DONE) break; /* what comes later cannot be lower */
         x = next;
     }
     fp_leave(kept);
@@ -287,21 +282,20 @@ octet_status octet_run_bags(const octet_bag_plan *p, const octet_bag_args *args)
     for (size_t t = 0; args->validate_first && t < p->tables; t++) {
         const octet_bag_table *x = table_at(&w, t, &room);
         const bag_fault f = bag_validate(&p->unit[t], x, t);
-        if (f.status != BAG_DONE) return bag_fail("octet_run_bags", &p->unit[t], x, f, args->report);
+        if (f.status != BAG_DONE) return bag_fail("octet_run_bags", &p->unit[t], x, &f, args->report);
     }
     w.parts = p->ctx->threads == 1 ? 1 : max64(1, min64(p->ctx->threads, (int64_t)(total / PART_BYTES)));
     cut_line(&w, total);
     if (w.parts == 1) run_part(&w, 0);
     else ctx_parallel(p->ctx, (size_t)w.parts, run_part, &w);
-    bag_fault none = { BAG_DONE, 0, 0, 0, 0 };
     int64_t bad = 0;
     for (int64_t i = 0; i < w.parts; i++) { /* parts lie in order: the first fault is the lowest */
-        if (w.fault[i].status != BAG_DONE) {
+        if (w.status[i] != BAG_DONE) {
             const size_t t = (size_t)w.fault[i].table;
-            return bag_fail("octet_run_bags", &p->unit[t], table_at(&w, t, &room), w.fault[i], args->report);
+            return bag_fail("octet_run_bags", &p->unit[t], table_at(&w, t, &room), &w.fault[i], args->report);
         }
         bad += w.bad[i];
     }
-    bag_report(args->report, bad, none);
+    if (args->report) bag_report(args->report, bad, NULL);
     return OCTET_OK;
 }
