@@ -202,33 +202,37 @@ static const char *offsets_breach(const bag_unit *u, const octet_bag_table *x)
     return NULL;
 }
 
-static const char *output_breach(const bag_unit *u, const octet_bag_table *x, int64_t bags, int64_t table_bytes)
+bool bag_overlaps(const bag_unit *u, const octet_bag_table *x, const void *p, int64_t bytes)
 {
     const octet_bag_desc *d = &u->desc;
-    const int elem = d->out == OCTET_U8 ? 1 : format_of(d->out)->bytes;
-    const int64_t width = u->out_bytes / elem, bytes = span_of(bags, width, x->ld_out, elem);
+    const int64_t stride = x->row_bytes ? x->row_bytes : u->row_bytes, table = x->rows ? (x->rows - 1) * stride + u->row_bytes : 0;
+    const int64_t offsets = d->pooling == OCTET_NONE ? 0 : x->bags + ((d->flags & OCTET_BAG_LAST_OFFSET) != 0);
+    const int64_t weights = d->weights == OCTET_WEIGHT_EACH ? x->count : d->weights ? x->weight_count : 0;
+    return overlap(p, bytes, x->table, table) || overlap(p, bytes, x->indices, x->count * u->index_bytes)
+        || overlap(p, bytes, x->offsets, offsets * u->offset_bytes) || overlap(p, bytes, x->weights, 4 * weights)
+        || ((d->flags & OCTET_BAG_REMAP) && overlap(p, bytes, x->remap, 4 * x->remap_rows));
+}
+
+static const char *output_breach(const bag_unit *u, const octet_bag_table *x)
+{
+    const octet_bag_desc *d = &u->desc;
+    const int elem = d->out == OCTET_U8 ? 1 : d->out == OCTET_F32 ? 4 : 2;
+    const int64_t width = u->out_bytes / elem, bytes = span_of(bags_of(u, x), width, x->ld_out, elem);
     if (x->ld_out < width) return d->out == OCTET_U8 ? "ld_out is less than dim + 8" : "ld_out is less than dim";
     if (bytes < 0) return "the size of out overflows";
     if (bytes && (!x->out || misaligned(x->out, elem))) return "out is NULL or misaligned";
-    const int64_t offsets = d->pooling == OCTET_NONE ? 0 : bags + ((d->flags & OCTET_BAG_LAST_OFFSET) != 0);
-    if (overlap(x->out, bytes, x->table, table_bytes)) return "out overlaps table";
-    if (overlap(x->out, bytes, x->indices, x->count * u->index_bytes)) return "out overlaps indices";
-    if (overlap(x->out, bytes, x->offsets, offsets * u->offset_bytes)) return "out overlaps offsets";
-    if (d->weights && overlap(x->out, bytes, x->weights, 4 * (d->weights == OCTET_WEIGHT_EACH ? x->count : x->weight_count))) return "out overlaps weights";
-    if ((d->flags & OCTET_BAG_REMAP) && overlap(x->out, bytes, x->remap, 4 * x->remap_rows)) return "out overlaps remap";
-    return NULL;
+    return bag_overlaps(u, x, x->out, bytes) ? "out overlaps table, indices, offsets, weights or remap" : NULL;
 }
 
-const char *bag_breach(const bag_unit *u, const octet_bag_table *x, bool output)
+const char *bag_breach(const bag_unit *u, const octet_bag_table *x, int use)
 {
     const octet_bag_desc *d = &u->desc;
-    const int64_t stride = x->row_bytes ? x->row_bytes : u->row_bytes, bags = d->pooling == OCTET_NONE ? x->count : x->bags;
+    const int64_t stride = x->row_bytes ? x->row_bytes : u->row_bytes;
     int64_t table_bytes, indices;
     if (x->rows < 0 || x->count < 0) return "rows or count is negative";
     if (stride < u->row_bytes) return "row_bytes is less than a row has";
     if (!mul_ok(x->rows, stride, &table_bytes)) return "the size of table overflows";
-    if (x->rows) table_bytes -= stride - u->row_bytes;
-    if (x->rows && !x->table && output) return "table is NULL";
+    if (x->rows && !x->table && (use & BAG_READS_TABLE)) return "table is NULL";
     if (misaligned(x->table, u->table_align) || stride % u->table_align) return "table or row_bytes is misaligned for its type";
     if (!mul_ok(x->count, u->index_bytes, &indices)) return "the size of indices overflows";
     if (x->count && (!x->indices || misaligned(x->indices, u->index_bytes))) return "indices is NULL or misaligned";
@@ -240,7 +244,7 @@ const char *bag_breach(const bag_unit *u, const octet_bag_table *x, bool output)
         if (x->remap_rows && (!x->remap || misaligned(x->remap, 4))) return "remap is NULL or misaligned";
     }
     const char *broken = d->pooling == OCTET_NONE ? NULL : offsets_breach(u, x);
-    return broken ? broken : output ? output_breach(u, x, bags, table_bytes) : NULL;
+    return broken ? broken : use & BAG_WRITES_OUT ? output_breach(u, x) : NULL;
 }
 
 /* ---- faults in indices and offsets ---- */
@@ -277,6 +281,19 @@ static bool all_good(const bag_unit *u, const octet_bag_table *x, int64_t from, 
     return from == to || worst < (uint64_t)x->rows;
 }
 
+int64_t bag_first(const bag_unit *u, const octet_bag_table *x)
+{
+    return u->desc.pooling != OCTET_NONE && (u->desc.flags & OCTET_BAG_SLICE) ? bag_integer(x->offsets, u->offset_bytes, 0) : 0;
+}
+
+int64_t bag_start(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t b0, int64_t at)
+{
+    if (u->desc.pooling == OCTET_NONE) return b;
+    if (!(u->desc.flags & OCTET_BAG_LENGTHS)) return bag_integer(x->offsets, u->offset_bytes, b);
+    for (; b0 < b; b0++) at += bag_integer(x->offsets, u->offset_bytes, b0);
+    return at;
+}
+
 int64_t bag_end(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t at)
 {
     const octet_bag_desc *d = &u->desc;
@@ -288,9 +305,7 @@ int64_t bag_end(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t 
 bag_fault bag_validate(const bag_unit *u, const octet_bag_table *x, size_t t)
 {
     const octet_bag_desc *d = &u->desc;
-    const int64_t bags = d->pooling == OCTET_NONE ? x->count : x->bags;
-    const bool slice = d->pooling != OCTET_NONE && (d->flags & OCTET_BAG_SLICE);
-    const int64_t first = slice ? bag_integer(x->offsets, u->offset_bytes, 0) : 0;
+    const int64_t bags = bags_of(u, x), first = bag_first(u, x);
     bag_fault f = { BAG_BAD_OFFSET, (int64_t)t, 0, -1, first };
     if (first < 0 || first > x->count) return f;
     int64_t at = first;

@@ -40,12 +40,6 @@ typedef struct job {
 
 /* ---- every index, in order ---- */
 
-static int64_t bags_of(const bag_unit *u, const octet_bag_table *x) { return u->desc.pooling == OCTET_NONE ? x->count : x->bags; }
-static int64_t first_of(const bag_unit *u, const octet_bag_table *x)
-{
-    return u->desc.pooling != OCTET_NONE && (u->desc.flags & OCTET_BAG_SLICE) ? bag_integer(x->offsets, u->offset_bytes, 0) : 0;
-}
-
 /* The row an index names, or -1; *counts: it is part of the divisor. Bad ones were dealt with, or are trusted. */
 static inline int64_t row_of(const bag_unit *u, const octet_bag_table *x, int64_t i, bool *counts, bool *bad)
 {
@@ -67,7 +61,7 @@ static int64_t first_bag(const job *j, int64_t t, int64_t *at)
 {
     const bag_unit *u = j->u;
     const octet_bag_table *x = j->x;
-    const int64_t bags = bags_of(u, x), from = first_of(u, x), goal = from + (int64_t)((double)(x->count - from) * (double)t / (double)j->tasks);
+    const int64_t bags = bags_of(u, x), from = bag_first(u, x), goal = from + (int64_t)((double)(x->count - from) * (double)t / (double)j->tasks);
     int64_t low = 0, high = bags;
     if (t == j->tasks) return bags;
     *at = goal;
@@ -375,8 +369,8 @@ size_t octet_update_bags_bytes(const octet_bag_plan *p, int64_t max_count)
 static const char *step_breach(const bag_unit *u, const octet_bag_table *x, const octet_bag_step *s, const octet_bag_update *a)
 {
     const octet_bag_desc *d = &u->desc;
-    const int64_t bags = d->pooling == OCTET_NONE ? x->count : x->bags, stride = x->row_bytes ? x->row_bytes : u->row_bytes;
-    const int64_t grads = s->ld_grad < d->dim ? -1 : span_of(bags, d->dim, s->ld_grad, 4), table = x->rows ? (x->rows - 1) * stride + u->row_bytes : 0;
+    const int64_t stride = x->row_bytes ? x->row_bytes : u->row_bytes;
+    const int64_t grads = s->ld_grad < d->dim ? -1 : span_of(bags_of(u, x), d->dim, s->ld_grad, 4), table = x->rows ? (x->rows - 1) * stride + u->row_bytes : 0;
     const int states = a->optimizer == OCTET_SGD ? 0 : a->optimizer == OCTET_ADAM ? 2 : 1;
     int64_t values;
     if (grads < 0) return "ld_grad is less than dim, or the size of grad overflows";
@@ -429,7 +423,7 @@ static octet_status check_table(const octet_bag_plan *p, const octet_bag_update 
     const octet_bag_table *x = bag_table(a->tables, a->stride, t, &room);
     const octet_bag_step *s = step_at(a, t, &step_room);
     if (!x || !s) return fail(OCTET_EINVAL, "%s: table %zu: size is not of a known version; initialize with OCTET_BAG_TABLE, OCTET_BAG_STEP", who, t);
-    const char *broken = bag_breach(u, x, false);
+    const char *broken = bag_breach(u, x, 0);
     if (broken) return fail(OCTET_EINVAL, "%s: table %zu: %s", who, t, broken);
     if ((broken = unsupported(u, x))) return fail(OCTET_EUNSUPPORTED, "%s: table %zu: %s", who, t, broken);
     if ((broken = step_breach(u, x, s, a))) return fail(OCTET_EINVAL, "%s: table %zu: %s", who, t, broken);

@@ -31,8 +31,11 @@ struct octet_bag_plan {
 /* Table t of a run, whatever the version of its struct; NULL if that is unknown. */
 const octet_bag_table *bag_table(const void *tables, size_t stride, size_t t, octet_bag_table *room);
 /* The first promise about the data of a table that is broken, but for those about single indices and offsets, which are read only for
- * lengths; NULL if none. `output`: out is to be written. */
-const char *bag_breach(const bag_unit *, const octet_bag_table *, bool output);
+ * lengths; NULL if none. */
+enum { BAG_READS_TABLE = 1, BAG_WRITES_OUT = 2 };
+const char *bag_breach(const bag_unit *, const octet_bag_table *, int use);
+/* Whether any input of a table shares a byte with these. */
+bool bag_overlaps(const bag_unit *, const octet_bag_table *, const void *p, int64_t bytes);
 
 /* Where data of a run is at fault. */
 typedef struct bag_fault { int status; int64_t table, bag, entry, value; } bag_fault;
@@ -43,12 +46,16 @@ octet_status bag_fail(const char *who, const bag_unit *, const octet_bag_table *
 bool bag_report_ok(const octet_bag_report *report);
 void bag_report(octet_bag_report *report, int64_t bad, const bag_fault *); /* NULL: none */
 
+static inline int64_t bags_of(const bag_unit *u, const octet_bag_table *x) { return u->desc.pooling == OCTET_NONE ? x->count : x->bags; }
 static inline int64_t bag_integer(const void *p, int bytes, int64_t i)
 {
     return bytes == 4 ? ((const int32_t *)p)[i] : ((const int64_t *)p)[i];
 }
 
-/* Where bag b ends; `at`: where it begins. */
+/* Where the first bag begins; where bag b does, of bags from b0, which begins at `at`; where b ends if it begins at `at`. Offsets are
+ * taken as they are. */
+int64_t bag_first(const bag_unit *, const octet_bag_table *);
+int64_t bag_start(const bag_unit *, const octet_bag_table *, int64_t b, int64_t b0, int64_t at);
 int64_t bag_end(const bag_unit *, const octet_bag_table *, int64_t b, int64_t at);
 
 /* Bags b0 .. b1-1 of a table, pooled by the calling thread; `at`: where b0 begins. *bad grows by the indices skipped or replaced. BAG_DONE, or

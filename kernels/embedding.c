@@ -12,17 +12,7 @@ enum { LINE = 64, PART_BYTES = 64 << 10 };
 
 /* ---- one table, some bags ---- */
 
-/* Where bag b begins, of bags from b0, which begins at `at`. */
-static int64_t bag_start(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t b0, int64_t at)
-{
-    if (u->desc.pooling == OCTET_NONE) return b;
-    if (!(u->desc.flags & OCTET_BAG_LENGTHS)) return bag_integer(x->offsets, u->offset_bytes, b);
-    for (; b0 < b; b0++) at += bag_integer(x->offsets, u->offset_bytes, b0);
-    return at;
-}
-
 static int64_t row_stride(const bag_unit *u, const octet_bag_table *x) { return x->row_bytes ? x->row_bytes : u->row_bytes; }
-static int64_t bags_of(const bag_unit *u, const octet_bag_table *x) { return u->desc.pooling == OCTET_NONE ? x->count : x->bags; }
 
 static bool is_far(const bag_unit *u, const octet_bag_table *x) { return x->rows > u->near_rows; }
 
@@ -204,11 +194,7 @@ static spot cut_table(const bag_unit *u, const octet_bag_table *x, size_t t, spo
 
 static const octet_bag_table *table_at(const work *w, size_t t, octet_bag_table *room) { return bag_table(w->args->tables, w->stride, t, room); }
 
-static spot table_begin(const bag_unit *u, const octet_bag_table *x, size_t t)
-{
-    const bool slice = u->desc.pooling != OCTET_NONE && (u->desc.flags & OCTET_BAG_SLICE);
-    return (spot){ t, 0, slice && x->bags >= 0 ? bag_integer(x->offsets, u->offset_bytes, 0) : 0 };
-}
+static spot table_begin(const bag_unit *u, const octet_bag_table *x, size_t t) { return (spot){ t, 0, bag_first(u, x) }; }
 
 static void cut_line(work *w, double total)
 {
@@ -275,7 +261,7 @@ octet_status octet_run_bags(const octet_bag_plan *p, const octet_bag_args *args)
     double total = 0;
     for (size_t t = 0; t < p->tables; t++) {
         const octet_bag_table *x = table_at(&w, t, &room);
-        const char *broken = x ? bag_breach(&p->unit[t], x, true) : "size is not of a known version; initialize with OCTET_BAG_TABLE";
+        const char *broken = x ? bag_breach(&p->unit[t], x, BAG_READS_TABLE | BAG_WRITES_OUT) : "size is not of a known version; initialize with OCTET_BAG_TABLE";
         if (broken) return fail(OCTET_EINVAL, "octet_run_bags: table %zu: %s", t, broken);
         total += table_cost(&p->unit[t], x);
     }

@@ -237,8 +237,7 @@ static const char *operands_breach(const octet_plan *p, const octet_gemm_args *x
     return NULL;
 }
 
-/* See run.h. */
-const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
+static const char *breach(const octet_plan *p, const octet_gemm_args *x, bool has_a)
 {
     const octet_gemm_desc *d = &p->desc;
     const format *a = p->a, *c = p->c, *as = p->a_as;
@@ -247,13 +246,13 @@ const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
     if (x->b->plan != p) return "b was packed for another plan; octet_packed_load binds its data to this one";
     const int64_t a_lines = d->trans_a ? d->k : x->m, a_width = d->trans_a ? x->m : d->k;
     const int64_t c_lines = d->trans_c ? p->out_n : x->m, c_width = d->trans_c ? x->m : p->out_n;
-    if (x->lda < a_width) return d->trans_a ? "lda is less than m" : "lda is less than k";
+    if (has_a && x->lda < a_width) return d->trans_a ? "lda is less than m" : "lda is less than k";
     if (x->ldc < c_width) return d->trans_c ? "ldc is less than m" : p->b.gated ? "ldc is less than n / 2" : "ldc is less than n";
-    const int64_t a_bytes = span_of(a_lines, a_width, x->lda, a->bytes), c_bytes = span_of(c_lines, c_width, x->ldc, c->bytes);
+    const int64_t a_bytes = has_a ? span_of(a_lines, a_width, x->lda, a->bytes) : 0, c_bytes = span_of(c_lines, c_width, x->ldc, c->bytes);
     if (a_bytes < 0 || c_bytes < 0) return "the size of A or C overflows";
     if (a_bytes && !x->a) return "a is NULL";
     if (c_bytes && !x->c) return "c is NULL";
-    if (((uintptr_t)x->a & (unsigned)(a->bytes - 1)) || ((uintptr_t)x->c & (unsigned)(c->bytes - 1))) return "a or c is misaligned for its type";
+    if ((has_a && ((uintptr_t)x->a & (unsigned)(a->bytes - 1))) || ((uintptr_t)x->c & (unsigned)(c->bytes - 1))) return "a or c is misaligned for its type";
     if (overlap(x->a, a_bytes, x->c, c_bytes) && !side_by_side(p, x, a_width * a->bytes, c_width * c->bytes)) return "c overlaps a";
     if (d->bias && d->n) {
         if (!x->bias) return "bias is NULL";
@@ -293,6 +292,10 @@ const char *args_breach(const octet_plan *p, const octet_gemm_args *x)
     if ((uintptr_t)x->workspace % 64) return "workspace is not 64-byte aligned";
     return NULL;
 }
+
+/* See run.h. */
+const char *args_breach(const octet_plan *p, const octet_gemm_args *x) { return breach(p, x, true); }
+const char *args_breach_but_a(const octet_plan *p, const octet_gemm_args *x) { return breach(p, x, false); }
 
 static void set_i(int32_t v[8], int32_t x) { for (int i = 0; i < 8; i++) v[i] = x; }
 static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }

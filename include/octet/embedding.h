@@ -172,7 +172,7 @@ OCTET_API octet_status octet_run_bags(const octet_bag_plan *plan, const octet_ba
  * octet_run with pooled rows for A: A[m, k] has the tables' values side by side, k the sum of their dims and m the bags that each
  * of them has. Blocks of rows are pooled into cache and packed (quantized, as the plan says) from there; all of A is never in
  * memory. The plan's A must be f32 without trans_a, the bags' outputs f32; args->a, args->lda, and the tables' out, ld_out are not
- * read. Both plans of one context. C is the same, bit for bit, as that of octet_run_bags and octet_run. Where bags are at fault C is
+ * read. Both plans of one context; k at most 8192; OCTET_DYNAMIC by row. C is the same, bit for bit, as that of octet_run_bags and octet_run. Where bags are at fault C is
  * partly written, unless validate_first.
  */
 OCTET_API octet_status octet_gemm_bags(const octet_plan *plan, const octet_gemm_args *args, const octet_bag_plan *bags, const octet_bag_args *bag_args);
