@@ -248,10 +248,11 @@ static void look_ahead(bag_gen *g)
         load_index(g, B_X, at(B_X, 0));
         mov(g, B_ROW, FIELD(remap));
         op_mem(as, PREFETCHT1, 0, 0, 0, at_index(B_ROW, B_X, 4, 0), 0);
-        zero(g, B_X);
+        const label none = asm_label(as);
         op_mem(as, CMP, 0, B_NEXT, 0, FIELD(remap_rows), 0);
-        op_reg(as, CMOVB, 0, B_X, 0, B_NEXT, 0);
-        op_mem(as, MOVSXD, 0, B_NEXT, 0, at_index(B_ROW, B_X, 4, 0), 0);
+        asm_jcc(as, CC_AE, none); /* wherever that then points, it is but a prefetch */
+        op_mem(as, MOVSXD, 0, B_NEXT, 0, at_index(B_ROW, B_NEXT, 4, 0), 0);
+        asm_place(as, none);
     }
     ri(as, ADDI, B_AHEAD, g->index_bytes);
     cmp(g, B_LAST, B_AHEAD);

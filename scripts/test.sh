@@ -48,7 +48,7 @@ suite() { # DIR LABEL PROGRAMS...
 }
 
 mkdir -p build
-programs="test_gemm test_float test_batch test_chain test_api test_views test_quant test_utilities test_system test_asm test_kernels"
+programs="test_gemm test_float test_batch test_chain test_api test_views test_quant test_utilities test_system test_embedding test_bags test_training test_asm test_kernels test_bag_kernels"
 if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     # shellcheck disable=SC2086
     suite build/test "" $programs
@@ -63,6 +63,8 @@ if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     run "test_views, portable" env OCTET_ISA=plain build/test/tests/test_views -j2
     run "test_float, portable" env OCTET_ISA=plain build/test/tests/test_float -j2
     run "test_batch, portable" env OCTET_ISA=plain build/test/tests/test_batch -j2
+    run "test_embedding, portable" env OCTET_ISA=plain build/test/tests/test_embedding -j2
+    run "test_bags, portable" env OCTET_ISA=plain build/test/tests/test_bags -j2
 else
     failed=$((failed + 1))
 fi
@@ -70,7 +72,7 @@ sanitized="-Db_lundef=false -Dbuildtype=debugoptimized -Dbenchmarks=disabled -Dd
 export UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=1
 # shellcheck disable=SC2086
 if build build/asan -Db_sanitize=address,undefined $sanitized; then
-    suite build/asan "asan+ubsan " test_gemm test_float test_batch test_chain test_api test_views test_quant test_utilities test_system test_kernels
+    suite build/asan "asan+ubsan " test_gemm test_float test_batch test_chain test_api test_views test_quant test_utilities test_system test_embedding test_bags test_training test_kernels test_bag_kernels
 else
     failed=$((failed + 1))
 fi

@@ -20,7 +20,7 @@ static bool register_only(const x86_row *w) { return w->form == FORM_VMI && w->e
 static bool one_length(x86_op op, int *len)
 {
     switch (op) {
-    case VMOVQ: case VMOVQ_ST: case VMOVD: case VPINSRB: case VPINSRW: case VPINSRD: case VPEXTRB: case VPEXTRW: case VPEXTRD: case VPEXTRQ:
+    case VMOVQ: case VMOVQ_ST: case VMOVD: case VMOVD_ST: case VCVTSI2SS: case VPINSRB: case VPINSRW: case VPINSRD: case VPEXTRB: case VPEXTRW: case VPEXTRD: case VPEXTRQ:
     case VZEROUPPER: *len = XMM; return true;
     case VPERMQ: case VEXTRACTI128: case VINSERTI128: *len = YMM; return true;
     default: return false;

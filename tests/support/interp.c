@@ -166,6 +166,16 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VPACKUSWB: BINARY(LANES(8) { r.b[16 * l + j] = sat_u8(a.sw[8 * l + j]); r.b[16 * l + 8 + j] = sat_u8(b.sw[8 * l + j]); });
     case ZYDIS_MNEMONIC_VPUNPCKLDQ: BINARY(LANES(2) { r.d[4 * l + 2 * j] = a.d[4 * l + j]; r.d[4 * l + 2 * j + 1] = b.d[4 * l + j]; });
     case ZYDIS_MNEMONIC_VPUNPCKHDQ: BINARY(LANES(2) { r.d[4 * l + 2 * j] = a.d[4 * l + 2 + j]; r.d[4 * l + 2 * j + 1] = b.d[4 * l + 2 + j]; });
+    case ZYDIS_MNEMONIC_VPSRLVD: BINARY(EACH(len / 4) r.d[j] = b.d[j] > 31 ? 0 : a.d[j] >> b.d[j]);
+    case ZYDIS_MNEMONIC_VPSLLVD: BINARY(EACH(len / 4) r.d[j] = b.d[j] > 31 ? 0 : a.d[j] << b.d[j]);
+    case ZYDIS_MNEMONIC_VPERMILPS: if (immediate) return false; BINARY(LANES(4) r.d[4 * l + j] = a.d[4 * l + (b.d[4 * l + j] & 3)]);
+    case ZYDIS_MNEMONIC_VCVTSI2SS: {
+        a = vsrc(m, in, 1);
+        b = vsrc(m, in, 2);
+        a.f[0] = (float)(int64_t)b.q[0];
+        vdst(m, in, 0, a, 16);
+        return true;
+    }
     case ZYDIS_MNEMONIC_VMULPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] * b.f[j]);
     case ZYDIS_MNEMONIC_VADDPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] + b.f[j]);
     case ZYDIS_MNEMONIC_VSUBPS: BINARY(EACH(len / 4) r.f[j] = a.f[j] - b.f[j]);
@@ -218,6 +228,8 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VMOVQ: vdst(m, in, 0, a, 8); return true;
     case ZYDIS_MNEMONIC_VMOVD: vdst(m, in, 0, a, 4); return true;
     case ZYDIS_MNEMONIC_VPSRLW: EACH(len / 2) r.w[j] = (uint16_t)(imm > 15 ? 0 : a.w[j] >> imm); break;
+    case ZYDIS_MNEMONIC_VPSLLW: EACH(len / 2) r.w[j] = (uint16_t)(imm > 15 ? 0 : a.w[j] << imm); break;
+    case ZYDIS_MNEMONIC_VPMOVZXBW: EACH(len / 2) r.w[j] = a.b[j]; break;
     case ZYDIS_MNEMONIC_VPSRLD: EACH(len / 4) r.d[j] = imm > 31 ? 0 : a.d[j] >> imm; break;
     case ZYDIS_MNEMONIC_VPSRAD: EACH(len / 4) r.sd[j] = a.sd[j] >> (imm > 31 ? 31 : imm); break;
     case ZYDIS_MNEMONIC_VPMOVSXBD: EACH(len / 4) r.sd[j] = a.sb[j]; break;
@@ -269,7 +281,7 @@ static bool step(machine *m, const insn *in)
         for (int i = 0; i < 16; i++) memset(&m->v[i].b[16], 0, 16);
         m->upper_clean = true;
         break;
-    case ZYDIS_MNEMONIC_PREFETCHT0: break; /* may point anywhere */
+    case ZYDIS_MNEMONIC_PREFETCHT0: case ZYDIS_MNEMONIC_PREFETCHT1: break; /* may point anywhere */
     case ZYDIS_MNEMONIC_MOV: case ZYDIS_MNEMONIC_MOVZX: set(m, in, 0, get(m, in, 1)); break;
     case ZYDIS_MNEMONIC_LEA: set(m, in, 0, address(m, in, &in->op[1])); break;
     case ZYDIS_MNEMONIC_ADD: v = get(m, in, 0) + get(m, in, 1); m->cf = v < get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
@@ -279,7 +291,9 @@ static bool step(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_OR: v = get(m, in, 0) | get(m, in, 1); m->cf = false; FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_SHL: v = get(m, in, 0) << get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_SHR: v = get(m, in, 0) >> get(m, in, 1); FLAGS(v); set(m, in, 0, v); break;
-    case ZYDIS_MNEMONIC_IMUL: set(m, in, 0, get(m, in, 1) * get(m, in, 2)); break;
+    case ZYDIS_MNEMONIC_IMUL: set(m, in, 0, in->in.operand_count_visible == 3 ? get(m, in, 1) * get(m, in, 2) : get(m, in, 0) * get(m, in, 1)); break;
+    case ZYDIS_MNEMONIC_MOVSXD: set(m, in, 0, (uint64_t)(int64_t)(int32_t)get(m, in, 1)); break;
+    case ZYDIS_MNEMONIC_CMOVB: v = get(m, in, 1); if (m->cf) set(m, in, 0, v); break;
     case ZYDIS_MNEMONIC_JMP: next += (uint64_t)in->op[0].imm.value.s; break;
     case ZYDIS_MNEMONIC_JZ: if (m->zf) next += (uint64_t)in->op[0].imm.value.s; break;
     case ZYDIS_MNEMONIC_JNZ: if (!m->zf) next += (uint64_t)in->op[0].imm.value.s; break;
