@@ -1,14 +1,14 @@
 /*
  * Bags run: the tables of a call are laid end to end on one line, measured by the bytes their indices will move, and the line is cut
  * into a part for each thread, at bags' borders. A part goes through its tables one by one; while one is being pooled the first
- * rows of the next are on their way.
+ * rows of the next ones are on their way.
  */
 #include "bags.h"
 #include "mxcsr.h"
 #include "octet/quant.h"
 #include "run.h"
 
-enum { LINE = 64, PART_BYTES = 64 << 10 };
+enum { LINE = 64, PART_BYTES = 64 << 10, ROWS_FLYING = 48 };
 
 /* ---- one table, some bags ---- */
 
@@ -16,10 +16,10 @@ static int64_t row_stride(const bag_unit *u, const octet_bag_table *x) { return 
 
 static bool is_far(const bag_unit *u, const octet_bag_table *x) { return x->rows > u->near_rows; }
 
-/* The rows of the first indices from `at` on, of a table in memory. */
-static void prefetch_first(const bag_unit *u, const octet_bag_table *x, int64_t at, int64_t ahead)
+/* The rows of the first indices from `at` on, of a table in memory; returns how many. */
+static int64_t prefetch_first(const bag_unit *u, const octet_bag_table *x, int64_t at, int64_t ahead)
 {
-    if (at < 0 || at >= x->count || !is_far(u, x)) return;
+    if (at < 0 || at >= x->count || !is_far(u, x)) return 0;
     const uintptr_t stride = (uintptr_t)row_stride(u, x), table = (uintptr_t)x->table, last = (uintptr_t)min64(u->row_bytes, 4 * BAG_COLS) - 1;
     const int64_t end = min64(x->count, at + (ahead > 0 ? ahead : u->ahead));
     const bool remap = u->desc.flags & OCTET_BAG_REMAP;
@@ -33,6 +33,7 @@ static void prefetch_first(const bag_unit *u, const octet_bag_table *x, int64_t 
         for (uintptr_t line = 0; line < last; line += LINE) __builtin_prefetch((const void *)(p + line), 0, 2);
         __builtin_prefetch((const void *)(p + last), 0, 2);
     }
+    return end - at;
 }
 
 /* What all kernel calls of some bags share. */
@@ -219,25 +220,26 @@ static void cut_line(work *w, double total)
 static void run_part(void *arg, size_t i)
 {
     work *w = arg;
-    octet_bag_table room[2];
+    octet_bag_table room, room_ahead;
     const spot from = w->cuts[i], to = w->cuts[i + 1];
     const size_t end = to.table + (to.bag > 0); /* past the last table of this part */
-    const octet_bag_table *x = from.table < end ? table_at(w, from.table, &room[0]) : NULL;
+    size_t next = from.table; /* whose first rows are prefetched next */
+    int64_t flying = 0;       /* rows prefetched, of tables not yet begun */
     const unsigned kept = fp_enter();
     w->status[i] = BAG_DONE;
     w->bad[i] = 0;
-    if (x) prefetch_first(&w->plan->unit[from.table], x, from.at, w->args->ahead);
     for (size_t t = from.table; t < end; t++) {
         const bag_unit *u = &w->plan->unit[t];
-        const octet_bag_table *next = t + 1 < end ? table_at(w, t + 1, &room[(t + 1 - from.table) % 2]) : NULL;
+        const octet_bag_table *x = table_at(w, t, &room);
         const spot begins = t == from.table ? from : table_begin(u, x, t);
-        if (next) {
-            const bag_unit *v = &w->plan->unit[t + 1];
-            prefetch_first(v, next, table_begin(v, next, t + 1).at, w->args->ahead);
+        for (; next < end && (next <= t + 1 || flying < ROWS_FLYING); next++) {
+            const bag_unit *v = &w->plan->unit[next];
+            const octet_bag_table *y = table_at(w, next, &room_ahead);
+            flying += prefetch_first(v, y, next == from.table ? from.at : bag_first(v, y), w->args->ahead);
         }
         w->status[i] = bag_run(u, x, t, begins.bag, t == to.table ? to.bag : bags_of(u, x), begins.at, w->args->ahead, &w->bad[i], &w->fault[i]);
         if (w->status[i] != BAG_DONE) break; /* what comes later cannot be lower */
-        x = next;
+        if (is_far(u, x)) flying -= min64(flying, min64(x->count, w->args->ahead > 0 ? w->args->ahead : u->ahead));
     }
     fp_leave(kept);
 }
