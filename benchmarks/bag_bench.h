@@ -39,7 +39,8 @@ typedef struct bag_peer {
 } bag_peer;
 extern const bag_peer bag_peer_fbgemm;
 
-int embedding_report(const options *);
+int  embedding_report(const options *);
+void random_rows_report(void); /* what a loop that only reads rows reaches, by their size */
 
 #ifdef __cplusplus
 }

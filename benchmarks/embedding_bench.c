@@ -445,6 +445,26 @@ static int run_bags(const options *o, octet_ctx *ctx, int threads, const shape *
     return !right;
 }
 
+void random_rows_report(void)
+{
+    static const int64_t bytes[] = { 16, 32, 64, 72, 128, 256, 512, 1024, 2048, 4096 };
+    printf("\n%-22s %12s %12s %12s %12s\n", "random rows of 256 MiB", "4 KiB pages", "GB/s", "huge pages", "GB/s");
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        printf("%4lld bytes, M rows/s   ", (long long)bytes[i]);
+        for (int huge = 0; huge < 2; huge++) {
+            bag_problem p = { .rows = (256 << 20) / bytes[i], .dim = bytes[i], .batch = 100, .pooling = 20, .tables = 1, .threads = 1, .type = OCTET_E4M3, .out = OCTET_F32 };
+            stats other;
+            if (problem_open(&p, huge, 1)) {
+                runner r = { run_touch, &p, 0, p.sets };
+                const double rows = (double)p.first[p.sets] / p.sets, rate = rows / sample(next_set, &r, NULL, NULL, 0.2, false, &other).median;
+                printf("%12.1f %12.1f", 1e3 * rate, rate * (double)bytes[i]);
+            }
+            problem_close(&p);
+        }
+        printf("\n");
+    }
+}
+
 int embedding_report(const options *o)
 {
     int wrong = 0;

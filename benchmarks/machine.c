@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "asm.h"
-#include "bench.h"
+#include "bag_bench.h"
 #include "cpu.h"
 #include "family.h"
 
@@ -173,5 +173,6 @@ int machine_report(void)
         printf("%-22s %12.1f\n", levels[i].name, (double)bytes / sample(read_all, &s, NULL, NULL, 0.2, false, &other).median);
         free(p);
     }
+    random_rows_report();
     return 0;
 }
