@@ -6,234 +6,11 @@
 #include <stdio.h>
 
 #include "format.h"
-#include "gen_bag.h"
-#include "gen_parts.h"
+#include "gen_bag_parts.h"
 
-enum { /* general registers; all but the caller-saved nine are put away in bag_args.saved */
-    B_ARGS = RDI, B_ROW = RAX, B_NEXT = RBX, B_DATA = RCX, B_END = RDX, B_INDEX = RSI, B_WEIGHT = R8, B_OUT = R9,
-    B_AHEAD = R10, B_LAST = R11, B_OFFSET = R12, B_PARAMS = R13, B_SKIPPED = R14, B_GROUP = R15, B_X = RBP
-};
 static const int put_away[6] = { RBX, RBP, R12, R13, R14, R15 };
 
-/* Vector registers from 12 down. Sums are ymm 0 up; the value at hand is in T0; T1 is its weight (scale), T2 the sum of biases, or for
- * OCTET_MAX the bias. Constants lie below 12 where a format needs them, and leave fewer sums. */
-enum { V_VALUE = T0, V_SCALE = T1, V_BETA = T2, V_FREE = T3, V_C1 = 11, V_C2 = 10, V_C3 = 9, V_C4 = 8 };
-
-#define FIELD(field) at(B_ARGS, offsetof(bag_args, field))
-#define CONST(reg, field) at(reg, offsetof(kernel_const, field))
-
-typedef struct bag_gen {
-    assembler      *as;
-    const bag_spec *s;
-    bag_vec         v[BAG_VECS];
-    int             vecs, sums;   /* sums: registers for them */
-    bool            quantized, grouped, max, weighted;
-    bool            counts;       /* B_SKIPPED is wanted      */
-    int             index_bytes;
-    label           row, skip, bad, good, padded, pruned, bad_offset, few_weights, leave;
-} bag_gen;
-
-/* ---- columns ---- */
-
-int bag_vecs(const bag_spec *s, bag_vec v[BAG_VECS])
-{
-    const int bits = bag_bits((octet_dtype)s->table), cols = bag_cols(s), row = (cols * bits + 7) / 8;
-    const int load = bits == 2 ? 4 : bits; /* bytes that eight values are loaded from */
-    int n = 0;
-    for (int col = 0; col < cols; col += 8) {
-        int byte = col * bits / 8;
-        if (byte + bits > row) byte = row >= bits ? row - bits : 0;  /* eight values are `bits` bytes */
-        const int first = byte * 8 / bits, from = row >= load ? (byte + load > row ? row - load : byte) : 0;
-        v[n++] = (bag_vec){ first, cols - first < 8 ? cols - first : 8, from, row < load ? row : load, 8 * (byte - from) };
-    }
-    return n;
-}
-
-static int constants_of(const bag_spec *s) /* registers below 12 */
-{
-    switch (s->table) {
-    case OCTET_U4: return 1;
-    case OCTET_U2: return 3;
-    case OCTET_E4M3: return 4;
-    default: return 0;
-    }
-}
-
-/* ---- small pieces ---- */
-
-static void mov(bag_gen *g, int reg, x86_mem m) { op_mem(g->as, MOV, 0, reg, 0, m, 0); }
-static void put(bag_gen *g, x86_mem m, int reg) { op_mem(g->as, MOV_ST, 0, reg, 0, m, 0); }
-static void cmp(bag_gen *g, int a, int b) { op_reg(g->as, CMP, 0, a, 0, b, 0); }
-static void copy(bag_gen *g, int to, int from) { op_reg(g->as, MOV, 0, to, 0, from, 0); }
-static void zero(bag_gen *g, int reg) { op_reg(g->as, SUB, 0, reg, 0, reg, 0); }
-static void increment(bag_gen *g, x86_mem m)
-{
-    mov(g, B_X, m);
-    ri(g->as, ADDI, B_X, 1);
-    put(g, m, B_X);
-}
-static void load_index(bag_gen *g, int reg, x86_mem m) { op_mem(g->as, g->s->index32 ? MOVSXD : MOV, 0, reg, 0, m, 0); }
-
-static void load_constants(bag_gen *g)
-{
-    assembler *as = g->as;
-    mov(g, B_ROW, FIELD(consts));
-    switch (g->s->table) {
-    case OCTET_U4:
-        rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift4));
-        break;
-    case OCTET_U2:
-        rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift2));
-        rm(as, VMOVDQU, V_C2, CONST(B_ROW, shift2_high));
-        rm(as, VMOVDQU, V_C3, CONST(B_ROW, steps));
-        break;
-    case OCTET_E4M3:
-        rm(as, VMOVDQU, V_C1, CONST(B_ROW, fp8_keep));
-        rm(as, VMOVDQU, V_C2, CONST(B_ROW, fp8_nan));
-        rm(as, VMOVDQU, V_C3, CONST(B_ROW, fp8_top));
-        rm(as, VMOVDQU, V_C4, CONST(B_ROW, f256));
-        break;
-    default: break;
-    }
-}
-
-/* ---- values ---- */
-
-/* V_VALUE = the vector's values in f32. */
-static void widen(bag_gen *g, const bag_vec *v)
-{
-    assembler *as = g->as;
-    const x86_mem m = at_index(B_DATA, B_ROW, 1, v->byte);
-    const int bits = bag_bits((octet_dtype)g->s->table), full = bits == 2 ? 4 : bits;
-    const bool exact = v->bytes < full;
-    if (exact) load_exact(as, V_VALUE, m, v->bytes);
-#define FROM(op, len) do { if (exact) op_reg(as, op, len, V_VALUE, 0, V_VALUE, 0); else op_mem(as, op, len, V_VALUE, 0, m, 0); } while (0)
-    switch (g->s->table) {
-    case OCTET_F32: if (!exact) rm(as, VMOVDQU, V_VALUE, m); break;
-    case OCTET_F16: FROM(VCVTPH2PS, YMM); break;
-    case OCTET_BF16:
-        FROM(VPMOVZXWD, YMM);
-        op_reg(as, VPSLLD, YMM, V_VALUE, 0, V_VALUE, 16);
-        break;
-    case OCTET_E5M2: /* the upper half of an f16 */
-        FROM(VPMOVZXBW, XMM);
-        op_reg(as, VPSLLW, XMM, V_VALUE, 0, V_VALUE, 8);
-        rr(as, VCVTPH2PS, V_VALUE, V_VALUE);
-        break;
-    case OCTET_E4M3: /* an f16 with an exponent 8 less; 0x7f is NaN; V_BETA is free */
-        FROM(VPMOVSXBW, XMM);
-        op_reg(as, VPSLLW, XMM, V_VALUE, 0, V_VALUE, 7);
-        op_reg(as, VPAND, XMM, V_VALUE, V_VALUE, V_C1, 0);
-        op_reg(as, VPAND, XMM, V_BETA, V_VALUE, V_C2, 0);
-        op_reg(as, VPCMPEQW, XMM, V_BETA, V_BETA, V_C2, 0);
-        op_reg(as, VPAND, XMM, V_BETA, V_BETA, V_C3, 0);
-        op_reg(as, VPOR, XMM, V_VALUE, V_VALUE, V_BETA, 0);
-        rr(as, VCVTPH2PS, V_VALUE, V_VALUE);
-        rrr(as, VMULPS, V_VALUE, V_VALUE, V_C4);
-        break;
-    case OCTET_U8:
-        FROM(VPMOVZXBD, YMM);
-        rr(as, VCVTDQ2PS, V_VALUE, V_VALUE);
-        break;
-    case OCTET_U4:
-        FROM(VPBROADCASTD, YMM);
-        rrr(as, VPSLLVD, V_VALUE, V_VALUE, V_C1); /* up, and down again: no mask to keep */
-        op_reg(as, VPSRLD, YMM, V_VALUE, 0, V_VALUE, 28);
-        rr(as, VCVTDQ2PS, V_VALUE, V_VALUE);
-        break;
-    case OCTET_U2:
-        FROM(VPBROADCASTD, YMM);
-        if (v->shift == 8) op_reg(as, VPSRLD, YMM, V_VALUE, 0, V_VALUE, 8);
-        rrr(as, VPSRLVD, V_VALUE, V_VALUE, v->shift == 16 ? V_C2 : V_C1);
-        rrr(as, VPERMILPS, V_VALUE, V_C3, V_VALUE);
-        break;
-    default: break;
-    }
-#undef FROM
-}
-
-/* acc becomes the larger; of equals it stays; a NaN of either remains. */
-static void keep_larger(bag_gen *g, int acc)
-{
-    const int unordered = g->quantized ? V_FREE : V_BETA; /* whichever is idle */
-    op_reg(g->as, VCMPPS, YMM, unordered, V_VALUE, V_VALUE, 3);
-    rrr(g->as, VMAXPS, acc, V_VALUE, acc); /* the second, where either is a NaN or both are equal */
-    op_reg(g->as, VBLENDVPS, YMM, acc, acc, V_VALUE, unordered);
-}
-
-/* acc with the vector's values added, or for OCTET_NONE set. */
-static void accumulate(bag_gen *g, int acc, const bag_vec *v)
-{
-    assembler *as = g->as;
-    const bool set = g->s->pooling == OCTET_NONE, scaled = g->quantized || g->weighted;
-    if (g->s->table == OCTET_F32 && v->bytes == 32 && !g->max) { /* straight from memory */
-        const x86_mem m = at_index(B_DATA, B_ROW, 1, v->byte);
-        if (set && !scaled) rm(as, VMOVDQU, acc, m);
-        else if (set) rrm(as, VMULPS, acc, V_SCALE, m);
-        else if (scaled) rrm(as, VFMADD231PS, acc, V_SCALE, m);
-        else rrm(as, VADDPS, acc, acc, m);
-        return;
-    }
-    widen(g, v);
-    if (g->max) {
-        if (g->quantized) {
-            rrr(as, VMULPS, V_VALUE, V_VALUE, V_SCALE);
-            rrr(as, VADDPS, V_VALUE, V_VALUE, V_BETA);
-        }
-        keep_larger(g, acc);
-    } else if (set) {
-        if (scaled) rrr(as, VMULPS, acc, V_VALUE, V_SCALE);
-        else op_reg(as, VPOR, YMM, acc, V_VALUE, V_VALUE, 0);
-    } else if (scaled) {
-        rrr(as, VFMADD231PS, acc, V_VALUE, V_SCALE);
-    } else {
-        rrr(as, VADDPS, acc, acc, V_VALUE);
-    }
-}
-
 /* ---- a row's head ---- */
-
-/* Scale (times weight) to V_SCALE; bias (times weight) into V_BETA. */
-static void scale_and_bias(bag_gen *g)
-{
-    assembler *as = g->as;
-    const x86_mem p = at_index(B_PARAMS, B_ROW, 1, 0), p4 = at_index(B_PARAMS, B_ROW, 1, 4);
-    if (!g->quantized) {
-        if (g->weighted) rm(as, VBROADCASTSS, V_SCALE, at(B_WEIGHT, 0));
-        return;
-    }
-    if (g->s->half) {
-        op_mem(as, VPBROADCASTD, XMM, V_VALUE, 0, p, 0);
-        rr(as, VCVTPH2PS, V_VALUE, V_VALUE); /* scale bias scale bias ... */
-        op_reg(as, VPSHUFD, YMM, V_SCALE, 0, V_VALUE, 0xa0);
-        op_reg(as, VPSHUFD, YMM, g->max ? V_BETA : V_FREE, 0, V_VALUE, 0xf5);
-    } else {
-        rm(as, VBROADCASTSS, V_SCALE, p);
-        rm(as, VBROADCASTSS, g->max ? V_BETA : V_FREE, p4);
-    }
-    if (g->max) return;
-    if (g->weighted) {
-        rm(as, VBROADCASTSS, V_VALUE, at(B_WEIGHT, 0));
-        rrr(as, VMULPS, V_SCALE, V_SCALE, V_VALUE);
-        if (g->s->pooling == OCTET_NONE) rrr(as, VMULPS, V_BETA, V_FREE, V_VALUE);
-        else rrr(as, VFMADD231PS, V_BETA, V_FREE, V_VALUE);
-    } else if (g->s->pooling == OCTET_NONE) {
-        rrr(as, VPOR, V_BETA, V_FREE, V_FREE);
-    } else {
-        rrr(as, VADDPS, V_BETA, V_BETA, V_FREE);
-    }
-}
-
-/* Bytes from..to of the slice's values, and what lies beside them, of the row at reg. */
-static void prefetch(bag_gen *g, int reg, int from, int to)
-{
-    const bag_spec *s = g->s;
-    const int values = (bag_cols(s) * bag_bits((octet_dtype)s->table) + 7) / 8, beside = g->quantized ? (s->half ? 4 : 8) : 0;
-    const int begin = s->front ? -beside : 0, end = values + (s->front ? 0 : beside);
-    for (int line = begin; line < end; line += 64)
-        if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, line), 0);
-    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, end - 1), 0);
-}
 
 /* The place of the row that `ahead` indices on will be wanted, to B_NEXT. */
 static void look_ahead(bag_gen *g)
@@ -299,7 +76,7 @@ static void row_head(bag_gen *g)
     }
     asm_place(as, g->good);
     op_mem(as, IMUL, 0, B_ROW, 0, FIELD(stride), 0);
-    scale_and_bias(g);
+    row_scale(g);
 }
 
 static void next_index(bag_gen *g)
@@ -445,14 +222,14 @@ static void whole_rows(bag_gen *g)
     asm_place(as, g->row);
     row_head(g);
     if (g->s->ahead) {
-        const int values = (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8;
-        prefetch(g, B_NEXT, 0, values);
+        const int values = row_values(g->s);
+        row_prefetch(g, B_NEXT, 0, values);
         if (!g->s->remap) {
             look_near(g);
-            prefetch(g, B_NEXT, 0, values);
+            row_prefetch(g, B_NEXT, 0, values);
         }
     }
-    for (int i = 0; i < g->vecs; i++) accumulate(g, i, &g->v[i]);
+    for (int i = 0; i < g->vecs; i++) row_add(g, i, &g->v[i]);
     next_index(g);
     cmp(g, B_INDEX, B_END);
     asm_jcc(as, CC_NZ, g->row);
@@ -466,7 +243,7 @@ static void group_block(bag_gen *g, int v0, int n)
 {
     assembler *as = g->as;
     const bag_spec *s = g->s;
-    const int values = (bag_cols(s) * bag_bits((octet_dtype)s->table) + 7) / 8;
+    const int values = row_values(s);
     const int64_t sums = (int64_t)offsetof(bag_args, sums) + 32 * v0;
     const label fresh = asm_label(as), begun = asm_label(as), again = asm_label(as), none = asm_label(as), keep = asm_label(as), on = asm_label(as);
     mov(g, B_X, FIELD(started));
@@ -484,11 +261,11 @@ static void group_block(bag_gen *g, int v0, int n)
     mov(g, B_ROW, at_index(B_ARGS, B_X, 8, offsetof(bag_args, place)));
     if (s->ahead) {
         mov(g, B_NEXT, at_index(B_ARGS, B_X, 8, offsetof(bag_args, next_place)));
-        prefetch(g, B_NEXT, g->v[v0].byte, v0 + n == g->vecs ? values : g->v[v0 + n].byte);
+        row_prefetch(g, B_NEXT, g->v[v0].byte, v0 + n == g->vecs ? values : g->v[v0 + n].byte);
     }
     if (g->quantized || g->weighted) rm(as, VBROADCASTSS, V_SCALE, at_index(B_ARGS, B_X, 4, offsetof(bag_args, scale)));
     if (g->quantized && g->max) rm(as, VBROADCASTSS, V_BETA, at_index(B_ARGS, B_X, 4, offsetof(bag_args, bias)));
-    for (int i = 0; i < n; i++) accumulate(g, i, &g->v[v0 + i]);
+    for (int i = 0; i < n; i++) row_add(g, i, &g->v[v0 + i]);
     ri(as, ADDI, B_X, 1);
     cmp(g, B_X, B_GROUP);
     asm_jcc(as, CC_NZ, again);
@@ -518,10 +295,10 @@ static void rows_in_groups(bag_gen *g)
     row_head(g);
     put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, place)), B_ROW);
     if (g->s->ahead) put(g, at_index(B_ARGS, B_GROUP, 8, offsetof(bag_args, next_place)), B_NEXT);
-    const int values = (bag_cols(g->s) * bag_bits((octet_dtype)g->s->table) + 7) / 8;
+    const int values = row_values(g->s);
     if (g->s->ahead && !g->s->remap && values < BAG_NEAR_BYTES) {
         look_near(g);
-        prefetch(g, B_NEXT, 0, values);
+        row_prefetch(g, B_NEXT, 0, values);
     }
     if (g->quantized || g->weighted) op_mem(as, VMOVD_ST, XMM, V_SCALE, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, scale)), 0);
     if (g->quantized && g->max) op_mem(as, VMOVD_ST, XMM, V_BETA, 0, at_index(B_ARGS, B_GROUP, 4, offsetof(bag_args, bias)), 0);
@@ -562,16 +339,16 @@ octet_status gen_bag(const bag_spec *s, uint8_t *out, size_t room, size_t *bytes
     if (!bag_valid(s)) return OCTET_EUNSUPPORTED;
     asm_begin(&as, out, room);
     bag_gen g = { .as = &as, .s = s, .quantized = bag_quantized(s), .max = s->pooling == OCTET_MAX, .weighted = s->weights != 0,
-                  .index_bytes = s->index32 ? 4 : 8, .sums = 12 - constants_of(s) };
+                  .index_bytes = s->index32 ? 4 : 8 };
     g.counts = g.max || (s->pooling == OCTET_MEAN && s->padding);
-    g.vecs = bag_vecs(s, g.v);
+    row_plan(&g);
     g.grouped = g.vecs > g.sums;
     label *const labels[] = { &g.row, &g.skip, &g.bad, &g.good, &g.padded, &g.pruned, &g.bad_offset, &g.few_weights, &g.leave };
     for (size_t i = 0; i < COUNT(labels); i++) *labels[i] = asm_label(&as);
     const label next = asm_label(&as), out_of_bags = asm_label(&as);
 
     for (int i = 0; i < 6; i++) put(&g, at(B_ARGS, (int64_t)offsetof(bag_args, saved) + 8 * i), put_away[i]);
-    load_constants(&g);
+    row_constants(&g);
     mov(&g, B_DATA, FIELD(data));
     mov(&g, B_PARAMS, FIELD(params));
     mov(&g, B_INDEX, FIELD(index));

@@ -56,6 +56,7 @@ if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     run old_client build/test/tests/old_client
     run hello build/test/examples/hello
     run digits build/test/examples/digits examples/digits
+    run dlrm build/test/examples/dlrm
     run includes python3 tests/check_includes.py .
     run exports sh tests/check_exports.sh build/test/liboctet.so.0.2.0
     run pkg-config sh tests/check_install.sh build/test

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cases.h"
+#include "bag_case.h"
 
 enum { THREADS = 8 };
 
@@ -82,11 +82,83 @@ static int shared_cache(void)
     return (int)bad;
 }
 
+/* One plan of bags, run on many threads over tables of its context's pool, and updates of own tables. */
+static void *run_bags(void *arg)
+{
+    octet_bag_plan *plan = arg;
+    uintptr_t bad = 0;
+    for (int i = 0; i < 20; i++) {
+        bag_case c;
+        octet_bag_args a = OCTET_BAG_ARGS;
+        bag_case_new(&c, 4242, 0);
+        a.tables = &c.x;
+        bad += octet_run_bags(plan, &a) != OCTET_OK || bag_case_check(&c, "shared");
+        bag_case_free(&c);
+    }
+    return (void *)bad;
+}
+
+static int shared_bags(void)
+{
+    pthread_t id[THREADS];
+    uintptr_t bad = 0;
+    bag_case c;
+    octet_bag_plan *plan;
+    bag_case_new(&c, 4242, 0);
+    if (octet_plan_bags(NULL, &c.d, sizeof c.d, 1, &plan)) return 1;
+    for (int i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, run_bags, plan);
+    for (int i = 0; i < THREADS; i++) {
+        void *b;
+        pthread_join(id[i], &b);
+        bad += (uintptr_t)b;
+    }
+    octet_bag_plan_free(plan);
+    bag_case_free(&c);
+    return (int)bad;
+}
+
+/* A large batch on a pool: its parts and an update's tasks must not touch one another's. */
+static int pooled_bags(void)
+{
+    enum { ROWS = 2000, DIM = 16, BAGS = 6000 };
+    octet_ctx_opts o = OCTET_CTX_OPTS;
+    octet_ctx *ctx;
+    octet_bag_plan *plan;
+    octet_bag_desc d = OCTET_BAG_DESC;
+    octet_bag_table x = OCTET_BAG_TABLE;
+    octet_bag_args a = OCTET_BAG_ARGS;
+    octet_bag_step s = OCTET_BAG_STEP;
+    octet_bag_update u = OCTET_BAG_UPDATE;
+    float *table = calloc(ROWS * DIM, 4), *out = calloc(BAGS * DIM, 4), *state = calloc(ROWS, 4);
+    int64_t *indices = calloc(BAGS * 4, 8), *offsets = calloc(BAGS, 8);
+    rng r = { 3 };
+    int bad = 0;
+    o.threads = 4;
+    if (octet_ctx_create(&o, &ctx)) return 0; /* built without a pool */
+    for (int i = 0; i < BAGS * 4; i++) indices[i] = rng_below(&r, i % 3 ? ROWS : 5);
+    for (int i = 0; i < BAGS; i++) offsets[i] = 4 * i;
+    for (int i = 0; i < ROWS * DIM; i++) table[i] = 1;
+    d.table = OCTET_F32, d.dim = DIM;
+    x.table = table, x.rows = ROWS, x.indices = indices, x.count = BAGS * 4, x.offsets = offsets, x.bags = BAGS, x.out = out, x.ld_out = DIM;
+    a.tables = &x;
+    bad += octet_plan_bags(ctx, &d, sizeof d, 1, &plan) || octet_run_bags(plan, &a) || out[BAGS * DIM - 1] != 4;
+    s.table = table, s.grad = out, s.ld_grad = DIM, s.state = state;
+    u.tables = &x, u.steps = &s, u.optimizer = OCTET_ADAGRAD_ROWS, u.lr = 0.1f, u.workspace_bytes = octet_update_bags_bytes(plan, x.count);
+    void *workspace = u.workspace = aligned_alloc(64, (u.workspace_bytes + 63) / 64 * 64);
+    bad += octet_update_bags(plan, &u) != OCTET_OK;
+    free(workspace), free(table), free(out), free(state), free(indices), free(offsets);
+    octet_bag_plan_free(plan);
+    octet_ctx_free(ctx);
+    return bad;
+}
+
 int main(void)
 {
     static const struct { const char *name; int (*run)(void); } tests[] = {
         { "eight threads share plans", shared_plans },
         { "eight threads share the cache, and evict", shared_cache },
+        { "eight threads share a plan of bags", shared_bags },
+        { "a pool cuts bags and updates", pooled_bags },
     };
     int failed = 0;
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
@@ -94,7 +166,7 @@ int main(void)
         if (bad) printf("%s: %d wrong\n", tests[i].name, bad);
         failed += bad > 0;
     }
-    printf("%d passed, %d failed\n", 2 - failed, failed);
+    printf("%d passed, %d failed\n", (int)(sizeof tests / sizeof *tests) - failed, failed);
     return failed;
 }
 
