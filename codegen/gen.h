@@ -128,7 +128,7 @@ typedef struct kernel_const {
     float    shrink[8][8], eight[8]; /* and what brings it down to 0 .. 15     */
     uint32_t mask[8][8];             /* of the first so many lanes           */
     float    act[ACT_CONST_COUNT][8];
-    uint32_t shift4[8], shift2[8], shift2_high[8]; /* 4, 2 bits: of each lane's value in a broadcast word, up or down */
+    uint32_t shift4[8], shift2[8], shift2_high[8]; /* 4, 2 bits: of each lane's value in a broadcast word */
     float    steps[8], lowest[8], f256[8];          /* 0 1 2 3, twice; -inf; 256                          */
     uint16_t fp8_keep[16], fp8_nan[16], fp8_top[16];
 } kernel_const;

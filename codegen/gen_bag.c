@@ -71,11 +71,13 @@ static void row_head(bag_gen *g)
         asm_jcc(as, CC_Z, g->pruned);
     }
     if (s->bad != OCTET_BAD_TRUST) {
-        op_mem(as, CMP, 0, B_ROW, 0, FIELD(rows), 0);
+        if (s->ahead) op_mem(as, CMP, 0, B_ROW, 0, FIELD(rows), 0);
+        else cmp(g, B_ROW, B_ROWS);
         asm_jcc(as, CC_AE, g->bad);
     }
     asm_place(as, g->good);
-    op_mem(as, IMUL, 0, B_ROW, 0, FIELD(stride), 0);
+    if (s->ahead) op_mem(as, IMUL, 0, B_ROW, 0, FIELD(stride), 0);
+    else op_reg(as, IMUL, 0, B_ROW, 0, B_STRIDE, 0);
     row_scale(g);
 }
 
@@ -352,8 +354,8 @@ octet_status gen_bag(const bag_spec *s, uint8_t *out, size_t room, size_t *bytes
     mov(&g, B_DATA, FIELD(data));
     mov(&g, B_PARAMS, FIELD(params));
     mov(&g, B_INDEX, FIELD(index));
-    mov(&g, B_AHEAD, FIELD(ahead));
-    mov(&g, B_LAST, FIELD(last));
+    mov(&g, s->ahead ? B_AHEAD : B_ROWS, s->ahead ? FIELD(ahead) : FIELD(rows));
+    mov(&g, s->ahead ? B_LAST : B_STRIDE, s->ahead ? FIELD(last) : FIELD(stride));
     mov(&g, B_OFFSET, FIELD(offsets));
     mov(&g, B_OUT, FIELD(out));
     if (s->weights == OCTET_WEIGHT_EACH) mov(&g, B_WEIGHT, FIELD(weights));
@@ -376,7 +378,7 @@ octet_status gen_bag(const bag_spec *s, uint8_t *out, size_t room, size_t *bytes
     asm_place(&as, g.leave);
     put(&g, FIELD(status), B_X);
     put(&g, FIELD(index), B_INDEX); /* so that another call can go on from here */
-    put(&g, FIELD(ahead), B_AHEAD);
+    if (s->ahead) put(&g, FIELD(ahead), B_AHEAD);
     put(&g, FIELD(offsets), B_OFFSET);
     if (s->weights == OCTET_WEIGHT_EACH) put(&g, FIELD(weights), B_WEIGHT);
     for (int i = 0; i < 6; i++) mov(&g, put_away[i], at(B_ARGS, (int64_t)offsetof(bag_args, saved) + 8 * i));

@@ -7,7 +7,8 @@
 
 enum { /* general registers; all but the caller-saved nine are put away in bag_args.saved */
     B_ARGS = RDI, B_ROW = RAX, B_NEXT = RBX, B_DATA = RCX, B_END = RDX, B_INDEX = RSI, B_WEIGHT = R8, B_OUT = R9,
-    B_AHEAD = R10, B_LAST = R11, B_OFFSET = R12, B_PARAMS = R13, B_SKIPPED = R14, B_GROUP = R15, B_X = RBP
+    B_AHEAD = R10, B_LAST = R11, B_ROWS = R10, B_STRIDE = R11, /* with and without prefetching */
+    B_OFFSET = R12, B_PARAMS = R13, B_SKIPPED = R14, B_GROUP = R15, B_X = RBP
 };
 
 /* Vector registers from 12 down. Sums are ymm 0 up; the value at hand is in T0; T1 is its weight (scale), T2 the sum of biases, or for

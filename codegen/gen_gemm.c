@@ -38,7 +38,7 @@ const kernel_const gen_const = {
 #define ACT(name, value) [name] = X8(value),
     .act = { ACT_CONSTS(ACT) },
 #undef ACT
-    .shift4 = { 28, 24, 20, 16, 12, 8, 4, 0 }, .shift2 = { 0, 2, 4, 6, 8, 10, 12, 14 }, .shift2_high = { 16, 18, 20, 22, 24, 26, 28, 30 },
+    .shift4 = { 0, 4, 8, 12, 16, 20, 24, 28 }, .shift2 = { 0, 2, 4, 6, 8, 10, 12, 14 }, .shift2_high = { 16, 18, 20, 22, 24, 26, 28, 30 },
     .steps = { 0, 1, 2, 3, 0, 1, 2, 3 }, .lowest = X8(-INFINITY), .f256 = X8(256.0f),
     .fp8_keep = { X16(0xbfff) }, .fp8_nan = { X16(0x3f80) }, .fp8_top = { X16(0x4000) },
 };

@@ -1,6 +1,6 @@
 /*
  * One row of a table in registers: its values widened by format, its scale and bias, and how they meet the sums. The formats' tricks,
- * by what eight values cost: u8 widen, convert, multiply-add; u4 one load broadcast, each lane shifted up and down, convert,
+ * by what eight values cost: u8 widen, convert, multiply-add; u4 one load broadcast, each lane shifted and masked, convert,
  * multiply-add; u2 shifted, then looked up in four lanes; fp8 moved into f16's place.
  */
 #include "gen_bag_parts.h"
@@ -22,7 +22,7 @@ int bag_vecs(const bag_spec *s, bag_vec v[BAG_VECS])
 static int constants_of(const bag_spec *s) /* registers below 12 */
 {
     switch (s->table) {
-    case OCTET_U4: return 1;
+    case OCTET_U4: return 2;
     case OCTET_U2: return 3;
     case OCTET_E4M3: return 4;
     default: return 0;
@@ -36,6 +36,7 @@ void row_constants(bag_gen *g)
     switch (g->s->table) {
     case OCTET_U4:
         rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift4));
+        rm(as, VMOVDQU, V_C2, CONST(B_ROW, nibble));
         break;
     case OCTET_U2:
         rm(as, VMOVDQU, V_C1, CONST(B_ROW, shift2));
@@ -90,8 +91,8 @@ static void widen(bag_gen *g, const bag_vec *v)
         break;
     case OCTET_U4:
         FROM(VPBROADCASTD, YMM);
-        rrr(as, VPSLLVD, V_VALUE, V_VALUE, V_C1); /* up, and down again: no mask to keep */
-        op_reg(as, VPSRLD, YMM, V_VALUE, 0, V_VALUE, 28);
+        rrr(as, VPSRLVD, V_VALUE, V_VALUE, V_C1);
+        rrr(as, VPAND, V_VALUE, V_VALUE, V_C2);
         rr(as, VCVTDQ2PS, V_VALUE, V_VALUE);
         break;
     case OCTET_U2:

@@ -43,7 +43,6 @@ enum x86_memory { MEM_FULL, MEM_HALF, MEM_QUARTER, MEM_E1 = 8, MEM_E2, MEM_E4, M
     X(VPSRLD,      "vpsrld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 2) \
     X(VPSLLD,      "vpslld",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 6) \
     X(VPSRAD,      "vpsrad",      ENC_VEX, MAP_0F,   PP_66, 0, 0x72, FORM_VMI, MEM_FULL, 4) \
-    X(VPSLLVD,     "vpsllvd",     ENC_VEX, MAP_0F38, PP_66, 0, 0x47, FORM_RVM, MEM_FULL, 0) \
     X(VPSRLVD,     "vpsrlvd",     ENC_VEX, MAP_0F38, PP_66, 0, 0x45, FORM_RVM, MEM_FULL, 0) \
     X(VPSLLW,      "vpsllw",      ENC_VEX, MAP_0F,   PP_66, 0, 0x71, FORM_VMI, MEM_FULL, 6) \
     /* widening, shuffling, packing */ \

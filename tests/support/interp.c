@@ -167,7 +167,6 @@ static bool vector(machine *m, const insn *in)
     case ZYDIS_MNEMONIC_VPUNPCKLDQ: BINARY(LANES(2) { r.d[4 * l + 2 * j] = a.d[4 * l + j]; r.d[4 * l + 2 * j + 1] = b.d[4 * l + j]; });
     case ZYDIS_MNEMONIC_VPUNPCKHDQ: BINARY(LANES(2) { r.d[4 * l + 2 * j] = a.d[4 * l + 2 + j]; r.d[4 * l + 2 * j + 1] = b.d[4 * l + 2 + j]; });
     case ZYDIS_MNEMONIC_VPSRLVD: BINARY(EACH(len / 4) r.d[j] = b.d[j] > 31 ? 0 : a.d[j] >> b.d[j]);
-    case ZYDIS_MNEMONIC_VPSLLVD: BINARY(EACH(len / 4) r.d[j] = b.d[j] > 31 ? 0 : a.d[j] << b.d[j]);
     case ZYDIS_MNEMONIC_VPERMILPS: if (immediate) return false; BINARY(LANES(4) r.d[4 * l + j] = a.d[4 * l + (b.d[4 * l + j] & 3)]);
     case ZYDIS_MNEMONIC_VCVTSI2SS: {
         a = vsrc(m, in, 1);
