@@ -58,7 +58,7 @@ if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     run digits build/test/examples/digits examples/digits
     run dlrm build/test/examples/dlrm
     run includes python3 tests/check_includes.py .
-    run exports sh tests/check_exports.sh build/test/liboctet.so.0.2.0
+    run exports sh tests/check_exports.sh build/test/liboctet.so.0.3.0
     run pkg-config sh tests/check_install.sh build/test
     run "test_gemm, portable" env OCTET_ISA=plain build/test/tests/test_gemm -j2
     run "test_views, portable" env OCTET_ISA=plain build/test/tests/test_views -j2
