@@ -6,7 +6,7 @@
 #include "mxcsr.h"
 #include "run.h"
 
-enum { ROOM_BYTES = 192 << 10, GEMM_LEAST = 16 << 10, K_MAX = 8192 };
+enum { K_MAX = 8192, TABLES_MAX = 256, ROOM_BYTES = 192 << 10, GEMM_LEAST = 48 << 10 }; /* what any product gets by with */
 
 typedef struct fused {
     const octet_bag_plan *bags;
@@ -18,8 +18,8 @@ typedef struct fused {
     int64_t               bad[THREADS_MAX];
 } fused;
 
-/* Rows i0 .. i1-1 of A to `room`. */
-static int pool_rows(const fused *f, int64_t i0, int64_t i1, float *room, int64_t *bad)
+/* Rows i0 .. i1-1 of A to `room`; at[t]: where bag i0 of table t begins, which moves on. */
+static int pool_rows(const fused *f, int64_t i0, int64_t i1, float *room, int64_t *at, int64_t *bad)
 {
     float *column = room;
     bag_fault fault;
@@ -30,33 +30,53 @@ static int pool_rows(const fused *f, int64_t i0, int64_t i1, float *room, int64_
         if (x != &own) own = *x;
         own.ld_out = f->k;
         own.out = (float *)((uintptr_t)column - (uintptr_t)(4 * i0 * f->k)); /* where row 0 would be */
-        const int status = bag_run(u, &own, t, i0, i1, bag_start(u, &own, i0, 0, bag_first(u, &own)), f->bag_args->ahead, bad, &fault);
+        const int status = bag_run(u, &own, t, i0, i1, at[t], f->bag_args->ahead, bad, &fault);
         if (status != BAG_DONE) return status;
+        if (i1 < own.bags || u->desc.pooling == OCTET_NONE) at[t] = bag_start(u, &own, i1, i0, at[t]);
         column += u->desc.dim;
     }
     return BAG_DONE;
 }
 
+/* Rows `from` .. `to`-1 of the product, `some` at a time by way of `room`. */
+static void run_rows(fused *f, int64_t i, int64_t from, int64_t to, float *room, int64_t some, uint8_t *memory, size_t bytes)
+{
+    gemm_problem g = *f->problem;
+    view v = g.a.views[0];
+    int64_t at[TABLES_MAX];
+    g.a.views = &v;
+    for (size_t t = 0; from < to && t < f->bags->tables; t++) {
+        octet_bag_table own;
+        const octet_bag_table *x = bag_table(f->bag_args->tables, f->stride, t, &own);
+        at[t] = bag_start(&f->bags->unit[t], x, from, 0, bag_first(&f->bags->unit[t], x));
+    }
+    for (int64_t i0 = from; i0 < to; i0 += some) {
+        const int64_t n = min64(some, to - i0);
+        const unsigned kept = fp_enter();
+        f->status[i] = pool_rows(f, i0, i0 + n, room, at, &f->bad[i]);
+        fp_leave(kept);
+        if (f->status[i] != BAG_DONE) return;
+        v.base = (const void *)((uintptr_t)room - (uintptr_t)(4 * i0 * f->k));
+        cpu_gemm_rows(&g, i0, n, memory, bytes);
+    }
+}
+
+static __attribute__((noinline)) void on_the_stack(fused *f, int64_t i, int64_t from, int64_t to, uint8_t *memory, size_t bytes)
+{
+    float room[K_MAX];
+    run_rows(f, i, from, to, room, K_MAX / f->k, memory, bytes);
+}
+
 static void part(void *arg, int64_t i, int64_t tasks, uint8_t *memory, size_t bytes)
 {
     fused *f = arg;
-    const int64_t row = 4 * f->k, room = max64(row, min64(ROOM_BYTES, (int64_t)bytes / 2) / row * row), least = round_up(room, 64);
     const parts rows = cut(f->problem->m, tasks);
-    const int64_t to = part_start(rows, i) + part_size(rows, i), some = room / row;
-    gemm_problem g = *f->problem;
-    view v = g.a.views[0];
-    g.a.views = &v;
+    const int64_t from = part_start(rows, i), to = from + part_size(rows, i), row = max64(4, 4 * f->k);
+    const int64_t some = max64(1, min64(ROOM_BYTES, (int64_t)bytes / 2) / row), room = round_up(some * row, 64);
     f->status[i] = BAG_DONE;
     f->bad[i] = 0;
-    for (int64_t i0 = part_start(rows, i); i0 < to; i0 += some) {
-        const int64_t n = min64(some, to - i0);
-        const unsigned kept = fp_enter();
-        f->status[i] = pool_rows(f, i0, i0 + n, (float *)(void *)memory, &f->bad[i]);
-        fp_leave(kept);
-        if (f->status[i] != BAG_DONE) return;
-        v.base = (const void *)((uintptr_t)memory - (uintptr_t)(i0 * row));
-        cpu_gemm_rows(&g, i0, n, memory + least, bytes - (size_t)least);
-    }
+    if ((int64_t)bytes - room >= GEMM_LEAST) run_rows(f, i, from, to, (float *)(void *)memory, some, memory + room, bytes - (size_t)room);
+    else on_the_stack(f, i, from, to, memory, bytes);
 }
 
 /* What is broken between the two, or NULL. */
@@ -67,6 +87,7 @@ static const char *pair_breach(const octet_plan *p, const octet_gemm_args *x, co
     if (p->ctx != b->ctx) return "the plans are of different contexts";
     if (d->a != OCTET_F32 || d->trans_a) return "the product's A is not f32, or transposed";
     if ((d->flags & OCTET_DYNAMIC) && d->scale_a == OCTET_PER_TENSOR) return "the range of all of A is not known while it is made; OCTET_PER_ROW";
+    if (b->tables > TABLES_MAX) return "there are more than 256 tables";
     for (size_t t = 0; t < b->tables; t++) {
         if (b->unit[t].desc.out != OCTET_F32) return "a table's out is not f32";
         k += b->unit[t].desc.dim;
@@ -97,6 +118,7 @@ octet_status octet_gemm_bags(const octet_plan *p, const octet_gemm_args *args, c
         return fail(OCTET_EINVAL, "%s: a size is not of a known version; initialize with OCTET_GEMM_ARGS, OCTET_BAG_ARGS", who);
     if (!y.tables) return fail(OCTET_EINVAL, "%s: tables is NULL", who);
     if (!bag_report_ok(y.report)) return fail(OCTET_EINVAL, "%s: report->size is not of a known version; initialize with OCTET_BAG_REPORT", who);
+    bag_report(y.report, 0, NULL);
     f.stride = y.stride ? y.stride : sizeof room;
     const char *broken = pair_breach(p, &x, bags, &y, f.stride);
     if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);

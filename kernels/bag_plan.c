@@ -147,7 +147,9 @@ const char *octet_explain_bags(const octet_bag_plan *p, size_t table)
     char name[KERNEL_NAME];
     if (!p || table >= p->tables) return "no such table";
     const bag_unit *u = &p->unit[table];
-    bag_name(&u->spec[1], name);
+    bag_spec s = u->spec[u->slices == 1];
+    s.ahead = 1;
+    bag_name(&s, name);
     snprintf(text, sizeof text, "%s %s, rows of %lld bytes, %lld slice%s", name, u->code[1][1] == plain_bag ? "plain" : "avx2", (long long)u->row_bytes,
              (long long)u->slices, u->slices > 1 ? "s" : "");
     return text;
@@ -196,6 +198,7 @@ static const char *offsets_breach(const bag_unit *u, const octet_bag_table *x)
     if (entries && (!x->offsets || misaligned(x->offsets, u->offset_bytes))) return "offsets is NULL or misaligned";
     if (flags & OCTET_BAG_LENGTHS) return lengths_breach(u, x);
     if (!entries) return x->count ? "there are indices, but no bags" : NULL;
+    if (u->offset_bytes == 4 && !(flags & OCTET_BAG_LAST_OFFSET) && x->count > INT32_MAX) return "count is more than offsets of 32 bits can tell";
     if (flags & OCTET_BAG_SLICE) return NULL;
     if (bag_integer(x->offsets, u->offset_bytes, 0) != 0) return "the first offset is not 0";
     if ((flags & OCTET_BAG_LAST_OFFSET) && bag_integer(x->offsets, u->offset_bytes, x->bags) != x->count) return "the last offset is not count";
@@ -233,7 +236,7 @@ const char *bag_breach(const bag_unit *u, const octet_bag_table *x, int use)
     if (stride < u->row_bytes) return "row_bytes is less than a row has";
     if (!mul_ok(x->rows, stride, &table_bytes)) return "the size of table overflows";
     if (x->rows && !x->table && (use & BAG_READS_TABLE)) return "table is NULL";
-    if (misaligned(x->table, u->table_align) || stride % u->table_align) return "table or row_bytes is misaligned for its type";
+    if (((use & BAG_READS_TABLE) && misaligned(x->table, u->table_align)) || stride % u->table_align) return "table or row_bytes is misaligned for its type";
     if (!mul_ok(x->count, u->index_bytes, &indices)) return "the size of indices overflows";
     if (x->count && (!x->indices || misaligned(x->indices, u->index_bytes))) return "indices is NULL or misaligned";
     if (d->weights == OCTET_WEIGHT_EACH && x->count && (!x->weights || misaligned(x->weights, 4))) return "weights is NULL or misaligned";
@@ -286,6 +289,13 @@ int64_t bag_first(const bag_unit *u, const octet_bag_table *x)
     return u->desc.pooling != OCTET_NONE && (u->desc.flags & OCTET_BAG_SLICE) ? bag_integer(x->offsets, u->offset_bytes, 0) : 0;
 }
 
+int64_t bag_indices(const bag_unit *u, const octet_bag_table *x)
+{
+    if (u->desc.pooling == OCTET_NONE || !(u->desc.flags & OCTET_BAG_SLICE)) return x->count;
+    const int64_t from = bag_integer(x->offsets, u->offset_bytes, 0), to = bag_integer(x->offsets, u->offset_bytes, x->bags);
+    return from >= 0 && to >= from && to <= x->count ? to - from : x->count;
+}
+
 int64_t bag_start(const bag_unit *u, const octet_bag_table *x, int64_t b, int64_t b0, int64_t at)
 {
     if (u->desc.pooling == OCTET_NONE) return b;
@@ -307,6 +317,8 @@ bag_fault bag_validate(const bag_unit *u, const octet_bag_table *x, size_t t)
     const octet_bag_desc *d = &u->desc;
     const int64_t bags = bags_of(u, x), first = bag_first(u, x);
     bag_fault f = { BAG_BAD_OFFSET, (int64_t)t, 0, -1, first };
+    if (bags == 0) f.status = BAG_DONE;
+    if (bags == 0) return f;
     if (first < 0 || first > x->count) return f;
     int64_t at = first;
     f.status = BAG_DONE;

@@ -40,7 +40,7 @@ typedef struct job {
 
 /* ---- every index, in order ---- */
 
-/* The row an index names, or -1; *counts: it is part of the divisor. Bad ones were dealt with, or are trusted. */
+/* The row an index names, or -1; *counts: it is part of the divisor. What is read is checked, trusted or not: a row is written. */
 static inline int64_t row_of(const bag_unit *u, const octet_bag_table *x, int64_t i, bool *counts, bool *bad)
 {
     const octet_bag_desc *d = &u->desc;
@@ -49,10 +49,10 @@ static inline int64_t row_of(const bag_unit *u, const octet_bag_table *x, int64_
     if ((d->flags & OCTET_BAG_PADDING) && i == x->padding) { *counts = false; return -1; }
     if (d->flags & OCTET_BAG_REMAP) {
         if (i == -1) return -1;
-        *bad = d->bad_index != OCTET_BAD_TRUST && (uint64_t)i >= (uint64_t)x->remap_rows;
+        *bad = (uint64_t)i >= (uint64_t)x->remap_rows;
         if (!*bad && (i = x->remap[i]) == -1) return -1;
     }
-    *bad = *bad || (d->bad_index != OCTET_BAD_TRUST && (uint64_t)i >= (uint64_t)x->rows);
+    *bad = *bad || (uint64_t)i >= (uint64_t)x->rows;
     return !*bad ? i : d->bad_index == OCTET_BAD_ROW0 && x->rows ? 0 : -1;
 }
 
@@ -61,7 +61,7 @@ static int64_t first_bag(const job *j, int64_t t, int64_t *at)
 {
     const bag_unit *u = j->u;
     const octet_bag_table *x = j->x;
-    const int64_t bags = bags_of(u, x), from = bag_first(u, x), goal = from + (int64_t)((double)(x->count - from) * (double)t / (double)j->tasks);
+    const int64_t bags = bags_of(u, x), from = bag_first(u, x), goal = from + (int64_t)((double)bag_indices(u, x) * (double)t / (double)j->tasks);
     int64_t low = 0, high = bags;
     if (t == j->tasks) return bags;
     *at = goal;
@@ -239,7 +239,7 @@ static void count_ranges(job *j)
 {
     memset(j->begin, 0, sizeof j->begin);
     for (int64_t t = 0; t < j->tasks; t++)
-        for (int64_t i = j->kept[t][0]; i < j->kept[t][1]; i++) j->begin[(j->entries[i].row >> j->shift) + 1]++;
+        for (int64_t i = j->kept[t][0]; i < j->kept[t][1]; i++) j->begin[((int64_t)j->entries[i].row >> j->shift) + 1]++;
     for (int64_t r = 0; r < j->ranges; r++) j->begin[r + 1] += j->begin[r];
 }
 
@@ -263,7 +263,7 @@ static void scatter(void *arg, size_t task)
     memcpy(at + r0, j->begin + r0, (size_t)(r1 - r0) * sizeof *at);
     for (int64_t t = 0; t < j->tasks; t++)
         for (int64_t i = j->kept[t][0]; i < j->kept[t][1]; i++) {
-            const int64_t r = j->entries[i].row >> j->shift;
+            const int64_t r = (int64_t)j->entries[i].row >> j->shift;
             if (r >= r0 && r < r1) j->scratch[at[r]++] = j->entries[i];
         }
 }
@@ -403,7 +403,7 @@ static const char *unsupported(const bag_unit *u, const octet_bag_table *x)
     const octet_bag_desc *d = &u->desc;
     if (d->pooling == OCTET_MAX) return "OCTET_MAX has no backward pass";
     if (d->table != OCTET_F32 && d->table != OCTET_F16 && d->table != OCTET_BF16 && d->table != OCTET_U8) return "tables of this type are not updated";
-    if (x->rows > UINT32_MAX || x->bags > UINT32_MAX || (d->pooling == OCTET_NONE && x->count > UINT32_MAX)) return "more than 2^32 - 1 rows or bags";
+    if (x->rows > UINT32_MAX || bags_of(u, x) > UINT32_MAX) return "more than 2^32 - 1 rows or bags";
     return NULL;
 }
 
@@ -448,6 +448,7 @@ octet_status octet_update_bags(const octet_bag_plan *p, const octet_bag_update *
     if (!copy_versioned(&a, sizeof a, offsetof(octet_bag_update, stochastic), args))
         return fail(OCTET_EINVAL, "octet_update_bags: update->size is not of a known version; initialize with OCTET_BAG_UPDATE");
     const char *broken = update_breach(&a);
+    if (!broken) bag_report(a.report, 0, NULL);
     if (broken) return fail(OCTET_EINVAL, "octet_update_bags: %s", broken);
     for (size_t t = 0; t < p->tables; t++) {
         const octet_status st = check_table(p, &a, t);

@@ -52,9 +52,11 @@ static inline int64_t bag_integer(const void *p, int bytes, int64_t i)
     return bytes == 4 ? ((const int32_t *)p)[i] : ((const int64_t *)p)[i];
 }
 
-/* Where the first bag begins; where bag b does, of bags from b0, which begins at `at`; where b ends if it begins at `at`. Offsets are
- * taken as they are. */
+/* Where the first bag begins. */
 int64_t bag_first(const bag_unit *, const octet_bag_table *);
+/* Indices that its bags have, or seem to: within 0 .. count whatever offsets hold. */
+int64_t bag_indices(const bag_unit *, const octet_bag_table *);
+/* Where bag b begins, of bags from b0, which begins at `at`; where b ends if it begins at `at`. Offsets are taken as they are. */
 int64_t bag_start(const bag_unit *, const octet_bag_table *, int64_t b, int64_t b0, int64_t at);
 int64_t bag_end(const bag_unit *, const octet_bag_table *, int64_t b, int64_t at);
 

@@ -134,6 +134,7 @@ static int find_fault(const bag_args *k, const bag_unit *u, const octet_bag_tabl
 int bag_run(const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, int64_t b1, int64_t at, int64_t ahead, int64_t *bad, bag_fault *fault)
 {
     bag_args k;
+    int status = BAG_DONE;
     if (b0 == b1) return BAG_DONE;
     if (at < 0 || at > x->count) {
         *fault = (bag_fault){ BAG_BAD_OFFSET, (int64_t)t, b0, -1, at };
@@ -144,9 +145,13 @@ int bag_run(const bag_unit *u, const octet_bag_table *x, size_t t, int64_t b0, i
         begin(&k, u, x, b0, at, ahead);
         const bool done = pool_slice(&k, u, x, slice, b0, b1, x->count > 0 && is_far(u, x));
         if (slice == 0) *bad += k.bad; /* each slice meets the same */
-        if (!done) return find_fault(&k, u, x, t, b0, b1, at, fault);
+        if (!done) { /* the bags before it are to be complete: their other slices, too */
+            status = find_fault(&k, u, x, t, b0, b1, at, fault);
+            b1 = fault->bag;
+            if (b0 == b1) break;
+        }
     }
-    return BAG_DONE;
+    return status;
 }
 
 /* ---- the line of work ---- */
@@ -166,7 +171,7 @@ typedef struct work {
 
 static double index_cost(const bag_unit *u) { return (double)(u->row_bytes + LINE); }
 static double bag_cost(const bag_unit *u) { return (double)(u->out_bytes + LINE); }
-static double table_cost(const bag_unit *u, const octet_bag_table *x) { return (double)x->count * index_cost(u) + (double)bags_of(u, x) * bag_cost(u); }
+static double table_cost(const bag_unit *u, const octet_bag_table *x) { return (double)bag_indices(u, x) * index_cost(u) + (double)bags_of(u, x) * bag_cost(u); }
 
 /* The first bag from `from` on that begins at or after `cost` along its table. Whatever offsets hold, it is one of the table's. */
 static spot cut_table(const bag_unit *u, const octet_bag_table *x, size_t t, spot from, double cost)
@@ -257,6 +262,7 @@ octet_status octet_run_bags(const octet_bag_plan *p, const octet_bag_args *args)
     }
     if (!args->tables) return fail(OCTET_EINVAL, "octet_run_bags: tables is NULL");
     if (!bag_report_ok(args->report)) return fail(OCTET_EINVAL, "octet_run_bags: report->size is not of a known version; initialize with OCTET_BAG_REPORT");
+    if (args->report) bag_report(args->report, 0, NULL);
     w.plan = p;
     w.args = args;
     w.stride = args->stride ? args->stride : sizeof room;

@@ -143,6 +143,26 @@ Test(bags, the_lowest_fault_is_named)
     octet_ctx_free(ctxs[1]);
 }
 
+Test(bags, slices_of_wide_rows_are_complete_before_a_fault)
+{
+    enum { WIDE = 2000, N = 4 };
+    octet_bag_desc d = OCTET_BAG_DESC;
+    octet_bag_table x = OCTET_BAG_TABLE;
+    octet_bag_args a = OCTET_BAG_ARGS;
+    octet_bag_plan *plan;
+    static float table[WIDE], out[N * WIDE];
+    int64_t indices[N] = { 0, 0, 0, 1 }, offsets[N] = { 0, 1, 2, 3 };
+    for (int j = 0; j < WIDE; j++) table[j] = (float)j;
+    d.table = OCTET_F32, d.dim = WIDE;
+    x.table = table, x.rows = 1, x.indices = indices, x.count = N, x.offsets = offsets, x.bags = N, x.out = out, x.ld_out = WIDE;
+    a.tables = &x;
+    cr_assert_eq(octet_plan_bags(NULL, &d, sizeof d, 1, &plan), OCTET_OK);
+    cr_assert_eq(octet_run_bags(plan, &a), OCTET_EINVAL);
+    cr_assert(strstr(octet_why(), "bag 3, entry 0"), "%s", octet_why());
+    for (int b = 0; b < 3; b++) cr_assert_arr_eq(out + b * WIDE, table, sizeof table);
+    octet_bag_plan_free(plan);
+}
+
 Test(bags, offsets_that_fall_are_refused_wherever_the_line_is_cut)
 {
     octet_ctx *ctxs[2] = { NULL, context(9, in_turn) };

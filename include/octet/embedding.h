@@ -113,7 +113,7 @@ typedef struct octet_bag_plan octet_bag_plan; /* immutable */
  * generates nothing. OCTET_EINVAL: a field is none of the above, weighted OCTET_MAX. OCTET_EUNSUPPORTED, OCTET_ENOMEM. */
 OCTET_API octet_status octet_plan_bags(octet_ctx *ctx, const octet_bag_desc *descs, size_t stride, size_t tables, octet_bag_plan **out);
 OCTET_API void octet_bag_plan_free(octet_bag_plan *); /* NULL is fine */
-/* "u8-f32 sum dim=64 s64 -> f32 avx2" of one table; valid until the same thread calls it again. */
+/* "bag-u8-sum-64-s64-f32 avx2, rows of 72 bytes, 1 slice" of one table; valid until the same thread calls it again. */
 OCTET_API const char *octet_explain_bags(const octet_bag_plan *plan, size_t table);
 /* Bytes from one row to the next where no row_bytes is given; 0 for a description that has none. */
 OCTET_API size_t octet_bag_row_bytes(const octet_bag_desc *desc);
@@ -126,7 +126,7 @@ typedef struct octet_bag_table {
     int64_t        row_bytes;   /* 0: octet_bag_row_bytes                                                      */
     const void    *indices;     /* `count` of desc.index                                                       */
     int64_t        count;
-    const void    *offsets;     /* of desc.offset; first 0, never falling, last (if it is there) count. With OCTET_BAG_LENGTHS `bags`
+    const void    *offsets;     /* of desc.offset; first 0, never falling, last (if it is there) count; without it, in 32 bits, count < 2^31. With OCTET_BAG_LENGTHS `bags`
                                    values that are not negative, of sum count. OCTET_NONE: not read            */
     int64_t        bags;        /* OCTET_NONE: not read: count                                                 */
     const float   *weights;     /* OCTET_WEIGHT_EACH: count; OCTET_WEIGHT_POSITION: weight_count, no less than the longest bag has */
@@ -144,9 +144,9 @@ typedef struct octet_bag_table {
 typedef struct octet_bag_report {
     size_t  size;
     int64_t bad;      /* with OCTET_BAD_SKIP, _ROW0: how many indices were bad                                   */
-    int64_t table, bag, entry; /* after OCTET_EINVAL for data: where; entry counts from the bag's first, -1: the bag's
-                                  offset or length. Else -1                                                       */
-    int64_t value;    /* the index (or offset) found there                                                        */
+    int64_t table, bag, entry; /* after OCTET_EINVAL for an index, an offset that falls or passes count, or too few weights: where; entry
+                                  counts from the bag's first, -1: the bag itself. Else -1                        */
+    int64_t value;    /* the index there; or where the bag ends, or its length                                    */
 } octet_bag_report;
 #define OCTET_BAG_REPORT { sizeof(octet_bag_report), 0, 0, 0, 0, 0 }
 
@@ -172,7 +172,7 @@ OCTET_API octet_status octet_run_bags(const octet_bag_plan *plan, const octet_ba
  * octet_run with pooled rows for A: A[m, k] has the tables' values side by side, k the sum of their dims and m the bags that each
  * of them has. Blocks of rows are pooled into cache and packed (quantized, as the plan says) from there; all of A is never in
  * memory. The plan's A must be f32 without trans_a, the bags' outputs f32; args->a, args->lda, and the tables' out, ld_out are not
- * read. Both plans of one context; k at most 8192; OCTET_DYNAMIC by row. C is the same, bit for bit, as that of octet_run_bags and octet_run. Where bags are at fault C is
+ * read. Both plans of one context; k at most 8192, tables 256; OCTET_DYNAMIC by row. C is the same, bit for bit, as that of octet_run_bags and octet_run. Where bags are at fault C is
  * partly written, unless validate_first.
  */
 OCTET_API octet_status octet_gemm_bags(const octet_plan *plan, const octet_gemm_args *args, const octet_bag_plan *bags, const octet_bag_args *bag_args);
@@ -221,14 +221,14 @@ typedef struct octet_bag_update {
  * order in which its indices stand, then the row is updated once; rows that no index names stay untouched.
  *
  *   g = fma(c_n, grad[bag n], ... fma(c_2, grad[bag 2], c_1 grad[bag 1])),  c = weight (1 / f32(length)), each as far as the plan has it
- *   g = fma(weight_decay, x, g)
+ *   g = fma(weight_decay, x, g)          where weight_decay is not 0
  *   S = sum of g_j^2: eight chains of fma over j = l, l + 8, ..., l = 0 .. 7, then joined l with l + 4, l + 2, l + 1
  *
  * Rows are read as f32; f16 and bf16 are rounded to nearest even (or see stochastic). A u8 row gets a new scale and bias as
  * octet_rows_quantize gives them, and its values on that grid. The same bits whatever the number of threads.
  *
- * Every index and offset is checked before anything changes: OCTET_EINVAL leaves all tables as they were (OCTET_BAD_SKIP, _ROW0, _TRUST as
- * above). OCTET_EUNSUPPORTED: OCTET_MAX; tables of E4M3, E5M2, U4, U2; more than 2^32 - 1 rows or bags. Gradients, states and tables must
+ * Every index and offset is checked before anything changes: OCTET_EINVAL leaves all tables as they were (OCTET_BAD_SKIP and _ROW0 as
+ * above; _TRUST as _SKIP: a row would be written). OCTET_EUNSUPPORTED: OCTET_MAX; tables of E4M3, E5M2, U4, U2; more than 2^32 - 1 rows or bags. Gradients, states and tables must
  * not overlap; one table may not be updated twice in a call.
  */
 OCTET_API octet_status octet_update_bags(const octet_bag_plan *plan, const octet_bag_update *update);

@@ -8,6 +8,7 @@
 #include "base.h"
 
 #define HUGE ((size_t)2 << 20)
+#define HUGE_2MB (21 << 26) /* log2 of the page, where MAP_HUGE_SHIFT has it: the default may be 1 GiB */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -56,7 +57,7 @@ octet_status octet_table_alloc(size_t bytes, void **out, int *pages)
     const int kept = errno;
     const size_t whole = (bytes + HUGE - 1) / HUGE * HUGE;
     int got = OCTET_PAGES_HUGE;
-    char *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    char *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | HUGE_2MB, -1, 0);
     if (p == MAP_FAILED) {
         p = map_aligned(whole);
         if (p) {

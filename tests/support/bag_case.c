@@ -232,6 +232,7 @@ void bag_case_new(bag_case *c, uint64_t seed, int64_t dim)
     const int64_t tight = stride;
     x->rows = rng_below(&r, 12) ? 1 + rng_below(&r, 40) : 0;
     if (rng_below(&r, 2)) x->row_bytes = stride += align * rng_below(&r, 20);
+    if (rng_below(&r, 16) == 0) x->rows += (5 << 18) / stride; /* 1.25 MiB: too large for half of L2, so rows are prefetched */
     c->table = guard_new(x->rows ? (size_t)((x->rows - 1) * stride + tight) : 0, (size_t)align, at_end);
     x->table = c->table.p;
     draw_table(c, &r, stride, specials);
