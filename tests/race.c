@@ -117,7 +117,33 @@ static int shared_bags(void)
     return (int)bad;
 }
 
-/* A large batch on a pool: its parts and an update's tasks must not touch one another's. */
+/* The threads of a host, made for each job: pthreadpool's own waits are not compiled for the sanitizer,
+ * which would take every hand-over of work for a race. */
+typedef struct host_job { octet_task task; void *arg; size_t i; } host_job;
+
+static void *host_one(void *arg)
+{
+    const host_job *j = arg;
+    j->task(j->arg, j->i);
+    return NULL;
+}
+
+static void host_run(void *user, size_t count, octet_task task, void *arg)
+{
+    pthread_t id[THREADS];
+    host_job job[THREADS];
+    (void)user;
+    for (size_t i = 0; i < count; i += THREADS) {
+        const size_t some = count - i < THREADS ? count - i : THREADS;
+        for (size_t k = 0; k < some; k++) {
+            job[k] = (host_job){ task, arg, i + k };
+            pthread_create(&id[k], NULL, host_one, &job[k]);
+        }
+        for (size_t k = 0; k < some; k++) pthread_join(id[k], NULL);
+    }
+}
+
+/* A large batch on a host's threads: its parts and an update's tasks must not touch one another's. */
 static int pooled_bags(void)
 {
     enum { ROWS = 2000, DIM = 16, BAGS = 6000 };
@@ -134,7 +160,8 @@ static int pooled_bags(void)
     rng r = { 3 };
     int bad = 0;
     o.threads = 4;
-    if (octet_ctx_create(&o, &ctx)) return 0; /* built without a pool */
+    o.parallel = host_run;
+    if (octet_ctx_create(&o, &ctx)) return 1;
     for (int i = 0; i < BAGS * 4; i++) indices[i] = rng_below(&r, i % 3 ? ROWS : 5);
     for (int i = 0; i < BAGS; i++) offsets[i] = 4 * i;
     for (int i = 0; i < ROWS * DIM; i++) table[i] = 1;
