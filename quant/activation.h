@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-#include "format.h"
+#include "requant.h"
 
 /* name, value: also the order of gen.h's table of broadcast constants. */
 #define ACT_CONSTS(X) \
@@ -36,8 +36,77 @@
 #define X(name, value) name,
 enum { ACT_CONSTS(X) ACT_CONST_COUNT };
 #undef X
+#define X(name, value) static const float act_##name = value;
+ACT_CONSTS(X)
+#undef X
 
-/* f(x) of an octet_op_kind that is a function of one number. */
-float activate(int kind, float x);
+OCTET_BOTH float act_exp(float x)
+{
+    x = clamp_keep_nan(x, act_EXP_LO, act_EXP_HI);
+    if (x != x) return x;
+    const float n = rintf(x * act_EXP_LOG2E);
+    const float r = fmaf(-n, act_EXP_LN2_LO, fmaf(-n, act_EXP_LN2_HI, x));
+    float p = fmaf(act_EXP_C6, r, act_EXP_C5);
+    p = fmaf(p, r, act_EXP_C4);
+    p = fmaf(p, r, act_EXP_C3);
+    p = fmaf(p, r, act_EXP_C2);
+    p = fmaf(p, r, act_ACT_ONE);
+    p = fmaf(p, r, act_ACT_ONE);
+    return bits_f32(f32_bits(p) + ((uint32_t)(int32_t)n << 23));
+}
+
+OCTET_BOTH float act_sigmoid(float x) { return 1.0f / (1.0f + act_exp(-x)); }
+
+OCTET_BOTH float act_silu(float x) { return clamp_keep_nan(x, act_SIGN_LO, INFINITY) / (1.0f + act_exp(-x)); }
+
+OCTET_BOTH float act_gelu_tanh(float x)
+{
+    const float t = x * fmaf(x * x, act_GELU_A, act_GELU_B);
+    return clamp_keep_nan(x, act_GELU_LO, INFINITY) / (1.0f + act_exp(-t));
+}
+
+OCTET_BOTH float act_gelu(float x)
+{
+    const float y = clamp_keep_nan(x * act_ERF_SCALE, act_ERF_LO, act_ERF_HI), s = y * y;
+    float p = fmaf(act_ERF_P5, s, act_ERF_P4), q = fmaf(act_ERF_Q5, s, act_ERF_Q4);
+    p = fmaf(p, s, act_ERF_P3);
+    p = fmaf(p, s, act_ERF_P2);
+    p = fmaf(p, s, act_ERF_P1);
+    p = fmaf(p, s, act_ERF_P0);
+    q = fmaf(q, s, act_ERF_Q3);
+    q = fmaf(q, s, act_ERF_Q2);
+    q = fmaf(q, s, act_ERF_Q1);
+    q = fmaf(q, s, act_ACT_ONE);
+    const float half = clamp_keep_nan(x, act_ERF_X_LO, INFINITY) * act_ACT_HALF;
+    return fmaf(half, p * y / q, half);
+}
+
+OCTET_BOTH float act_tanh(float x)
+{
+    x = clamp_keep_nan(x, act_TANH_LO, act_TANH_HI);
+    const float s = x * x;
+    float p = fmaf(act_TANH_P4, s, act_TANH_P3), q = fmaf(act_TANH_Q4, s, act_TANH_Q3);
+    p = fmaf(p, s, act_TANH_P2);
+    p = fmaf(p, s, act_TANH_P1);
+    p = fmaf(p, s, act_ACT_ONE);
+    q = fmaf(q, s, act_TANH_Q2);
+    q = fmaf(q, s, act_TANH_Q1);
+    q = fmaf(q, s, act_ACT_ONE);
+    return clamp_keep_nan(p * x / q, act_ACT_MINUS_ONE, act_ACT_ONE);
+}
+
+/* f(x) of an octet_op_kind that is a function of one number; a gate is its activation. */
+OCTET_BOTH float activate(int kind, float x)
+{
+    switch (kind) {
+    case OCTET_OP_RELU: return clamp_keep_nan(x, 0.0f, INFINITY);
+    case OCTET_OP_GELU: case OCTET_OP_GEGLU: return act_gelu(x);
+    case OCTET_OP_GELU_TANH: case OCTET_OP_GEGLU_TANH: return act_gelu_tanh(x);
+    case OCTET_OP_SILU: case OCTET_OP_SWIGLU: return act_silu(x);
+    case OCTET_OP_SIGMOID: case OCTET_OP_GLU: return act_sigmoid(x);
+    case OCTET_OP_TANH: return act_tanh(x);
+    default: return x;
+    }
+}
 
 #endif

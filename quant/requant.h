@@ -17,28 +17,28 @@
 typedef struct bounds { float lo, hi; } bounds;
 
 /* real = (f32(raw) * scale_b) * scale_a + bias */
-static inline float rescale(int32_t raw, float scale_b, float scale_a)
+OCTET_BOTH float rescale(int32_t raw, float scale_b, float scale_a)
 {
     float t = (float)raw * scale_b;
     return t * scale_a;
 }
 
 /* min(max(x, lo), hi) as vmaxps / vminps order it: NaN becomes lo. */
-static inline float clamp_nan_low(float x, float lo, float hi)
+OCTET_BOTH float clamp_nan_low(float x, float lo, float hi)
 {
     float y = x > lo ? x : lo;
     return y < hi ? y : hi;
 }
 
 /* The same, with NaN kept: what a floating point C wants. */
-static inline float clamp_keep_nan(float x, float lo, float hi)
+OCTET_BOTH float clamp_keep_nan(float x, float lo, float hi)
 {
     float y = lo > x ? lo : x;
     return hi < y ? hi : y;
 }
 
 /* u8 or s8 from a real value: q = round(clamp(real / scale_c)) + zero_c. b already excludes zero_c. */
-static inline int32_t requantize(float real, float inv_scale_c, bounds b, int32_t zero_c)
+OCTET_BOTH int32_t requantize(float real, float inv_scale_c, bounds b, int32_t zero_c)
 {
     return (int32_t)nearbyintf(clamp_nan_low(real * inv_scale_c, b.lo, b.hi)) + zero_c;
 }

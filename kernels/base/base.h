@@ -11,16 +11,23 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
+/* Definitions that GPU kernels share with the CPU: small pure functions of numbers. */
+#if defined(__CUDACC__)
+#define OCTET_BOTH static __host__ __device__ __forceinline__
+#else
+#define OCTET_BOTH static inline
+#endif
+
 #if defined(__x86_64__) && defined(__linux__)
 #define OCTET_X86 1
 #else
 #define OCTET_X86 0
 #endif
 
-static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+OCTET_BOTH int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+OCTET_BOTH int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+OCTET_BOTH int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+OCTET_BOTH int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /* *out = a * b, a + b; false where a size would overflow. */
 static inline bool mul_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
@@ -39,7 +46,7 @@ static inline bool copy_versioned(void *ours, size_t our_size, size_t least, con
     memset(ours, 0, our_size);
     memcpy(ours, theirs, size < our_size ? size : our_size);
     if (size > our_size) { /* a newer client: what we do not know must be at its default */
-        const unsigned char *p = theirs;
+        const unsigned char *p = (const unsigned char *)theirs;
         for (size_t i = our_size; i < size; i++)
             if (p[i]) return false;
     }
