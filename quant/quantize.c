@@ -105,21 +105,7 @@ octet_status octet_choose_quant(float lo, float hi, int32_t qlo, int32_t qhi, in
         return fail(OCTET_EINVAL, "octet_choose_quant: qlo = %d, qhi = %d is no range of 8-bit values%s", qlo, qhi,
                     symmetric ? " round 0" : "");
     const unsigned kept = fp_enter();
-    lo = lo < 0 ? lo : 0;
-    hi = hi > 0 ? hi : 0;
-    if (symmetric) {
-        const float most = -lo > hi ? -lo : hi;
-        *scale = most / (float)qhi;
-        *zero = 0;
-    } else {
-        *scale = (float)(((double)hi - (double)lo) / (qhi - qlo));
-    }
-    if (*scale > FLT_MAX) *scale = FLT_MAX;
-    if (*scale < FLT_MIN) *scale = hi == 0 && lo == 0 ? 1.0f : FLT_MIN;
-    if (!symmetric) {
-        const double z = nearbyint(qlo - (double)lo / (double)*scale);
-        *zero = (int32_t)(z < qlo ? qlo : z > qhi ? qhi : z);
-    }
+    choose_scale(lo, hi, qlo, qhi, symmetric, scale, zero);
     fp_leave(kept);
     return OCTET_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef OCTET_REQUANT_H
 #define OCTET_REQUANT_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 
@@ -41,6 +42,19 @@ OCTET_BOTH float clamp_keep_nan(float x, float lo, float hi)
 OCTET_BOTH int32_t requantize(float real, float inv_scale_c, bounds b, int32_t zero_c)
 {
     return (int32_t)nearbyintf(clamp_nan_low(real * inv_scale_c, b.lo, b.hi)) + zero_c;
+}
+
+/* The scale and zero point with which qlo .. qhi holds lo .. hi and 0; symmetric: zero point 0, qhi stands for the larger magnitude. */
+OCTET_BOTH void choose_scale(float lo, float hi, int32_t qlo, int32_t qhi, bool symmetric, float *scale, int32_t *zero)
+{
+    lo = lo < 0 ? lo : 0;
+    hi = hi > 0 ? hi : 0;
+    float s = symmetric ? (-lo > hi ? -lo : hi) / (float)qhi : (float)(((double)hi - (double)lo) / (qhi - qlo));
+    if (s > FLT_MAX) s = FLT_MAX;
+    if (s < FLT_MIN) s = hi == 0 && lo == 0 ? 1.0f : FLT_MIN;
+    const double z = symmetric ? 0 : nearbyint(qlo - (double)lo / (double)s);
+    *scale = s;
+    *zero = symmetric ? 0 : (int32_t)(z < qlo ? qlo : z > qhi ? qhi : z);
 }
 
 /* The bounds for an integer C of range qlo .. qhi, with ReLU and clip [clip_lo, clip_hi] folded in. */

@@ -1,0 +1,12 @@
+// The bf16 and f16 kernels of kernels.def.
+#include "hopper.cuh"
+#include "kernels.def"
+
+#define ENTRY(name, op, bm, bn, stages, cluster, turns, seen) \
+    GPU_KERNEL __launch_bounds__(HOPPER_THREADS, 1) void name(const __grid_constant__ gpu_params p) \
+    { \
+        static_assert((bm + bn) * GPU_ROW_BYTES * stages + 16 * stages + 1024 <= GPU_SMEM, "shared memory"); \
+        GPU_DYNAMIC_SHARED(memory); \
+        hopper<op, bm, bn, stages, cluster, turns>(p, memory); \
+    }
+GPU_HOPPER_16(ENTRY)
