@@ -93,8 +93,7 @@ static void shift_rows(const octet_plan *p, const octet_gemm_args *x, int64_t r,
     }
 }
 
-/* The arguments of product i as a run of its own; y holds those of another, or x's. */
-static void batch_args(const octet_plan *p, const octet_gemm_args *x, const octet_batch *w, int64_t i, octet_gemm_args *y)
+void batch_args(const octet_plan *p, const octet_gemm_args *x, const octet_batch *w, int64_t i, octet_gemm_args *y)
 {
     if (w->m_offsets) {
         shift_rows(p, x, w->m_offsets[i], y);
@@ -133,41 +132,53 @@ static bool batch_state(const many *b, int64_t i, view *rows, dest *c, gemm_prob
     return true;
 }
 
-octet_status octet_run_batch(const octet_plan *p, const octet_gemm_args *args, const octet_batch *batch)
+octet_status batch_check(const char *who, const octet_plan *p, const octet_gemm_args *x, const octet_batch *batch, octet_batch *to)
 {
-    const char *who = "octet_run_batch";
-    octet_gemm_args x, y;
-    octet_batch w;
-    if (!p || !args || !batch) return fail(OCTET_EINVAL, "%s: %s is NULL", who, !p ? "plan" : !args ? "args" : "batch");
-    if (!copy_versioned(&x, sizeof x, offsetof(octet_gemm_args, bias), args))
-        return fail(OCTET_EINVAL, "%s: args->size is not of a known version; initialize with OCTET_GEMM_ARGS", who);
-    if (!copy_versioned(&w, sizeof w, offsetof(octet_batch, stride_a), batch))
+    const char *(*breach)(const octet_plan *, const octet_gemm_args *) = p->gpu ? gpu_args_breach : args_breach;
+    octet_gemm_args y;
+    if (!batch) return fail(OCTET_EINVAL, "%s: batch is NULL", who);
+    if (!copy_versioned(to, sizeof *to, offsetof(octet_batch, stride_a), batch))
         return fail(OCTET_EINVAL, "%s: batch->size is not of a known version; initialize with OCTET_BATCH", who);
+    const octet_batch w = *to;
     if (w.count < 0) return fail(OCTET_EINVAL, "%s: count is negative", who);
     if (w.m_offsets && (w.a || w.c)) return fail(OCTET_EINVAL, "%s: m_offsets goes with the pointers in args, not with a or c", who);
     if (!w.m_offsets && !w.c && w.stride_c == 0 && w.count > 1) return fail(OCTET_EINVAL, "%s: stride_c is 0, so that every product would write the same C", who);
     if (w.m_offsets && w.count && w.m_offsets[0] < 0) return fail(OCTET_EINVAL, "%s: m_offsets[0] is negative", who);
     for (int64_t i = 0; w.m_offsets && i < w.count; i++)
         if (w.m_offsets[i + 1] < w.m_offsets[i]) return fail(OCTET_EINVAL, "%s: m_offsets[%lld] is less than the one before", who, (long long)i + 1);
-    y = x;
+    y = *x;
     if (w.m_offsets && w.count) { /* all rows at once: sizes, leading dimensions, what overlaps */
         y.m = w.m_offsets[w.count];
         if (w.b) y.b = w.b[0];
-        const char *broken = args_breach(p, &y);
+        const char *broken = breach(p, &y);
         if (broken) return fail(OCTET_EINVAL, "%s: rows 0 .. m_offsets[%lld]: %s", who, (long long)w.count, broken);
     } else if (w.count > 1) { /* what one product may share with its C, several may not */
-        bool shared = x.sums && x.sums == x.c;
-        for (int i = 0; i < p->steps; i++) shared = shared || (chain_has_operand(p->chain[i]) && x.operand[i].t == x.c);
+        bool shared = x->sums && x->sums == x->c;
+        for (int i = 0; i < p->steps; i++) shared = shared || (chain_has_operand(p->chain[i]) && x->operand[i].t == x->c);
         if (shared) return fail(OCTET_EINVAL, "%s: sums or an operand is c, but the same for all products", who);
     }
     for (int64_t i = 0; i < w.count; i++) {
         int64_t far_a = 0, far_c = 0;
         if ((!w.m_offsets && !w.a && !mul_ok(i, w.stride_a, &far_a)) || (!w.m_offsets && !w.c && !mul_ok(i, w.stride_c, &far_c)) || far_a > INT64_MAX / 8 || far_a < INT64_MIN / 8 || far_c > INT64_MAX / 8 || far_c < INT64_MIN / 8)
             return fail(OCTET_EINVAL, "%s: a stride overflows", who);
-        batch_args(p, &x, &w, i, &y);
-        const char *broken = args_breach(p, &y);
+        batch_args(p, x, &w, i, &y);
+        const char *broken = breach(p, &y);
         if (broken) return fail(OCTET_EINVAL, "%s: product %lld: %s", who, (long long)i, broken);
     }
+    return OCTET_OK;
+}
+
+octet_status octet_run_batch(const octet_plan *p, const octet_gemm_args *args, const octet_batch *batch)
+{
+    const char *who = "octet_run_batch";
+    octet_gemm_args x;
+    octet_batch w;
+    if (!p || !args) return fail(OCTET_EINVAL, "%s: %s is NULL", who, p ? "args" : "plan");
+    if (p->gpu) return fail(OCTET_EINVAL, "%s: the plan is of a GPU: octet_gpu_run_batch runs it", who);
+    if (!copy_versioned(&x, sizeof x, offsetof(octet_gemm_args, bias), args))
+        return fail(OCTET_EINVAL, "%s: args->size is not of a known version; initialize with OCTET_GEMM_ARGS", who);
+    const octet_status st = batch_check(who, p, &x, batch, &w);
+    if (st) return st;
     if (w.count == 0) return OCTET_OK;
     many b = { .count = w.count, .rows = batch_rows, .row_cost = plan_row_cost, .state = batch_state, .what = &w, .plan = p, .args = &x,
                .stated = !w.m_offsets && !(p->desc.flags & OCTET_DYNAMIC) }; /* by row, or of A's values: stated each time */

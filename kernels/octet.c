@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "format.h"
+#include "gpu_plan.h"
 #include "run.h"
 #include "mxcsr.h"
 #include "octet/quant.h"
@@ -15,7 +16,7 @@
 size_t octet_packed_bound(const octet_plan *p)
 {
     size_t bytes = 0;
-    if (p) packed_bound(&p->b, true, &bytes);
+    if (p && !p->gpu) packed_bound(&p->b, true, &bytes);
     return bytes;
 }
 
@@ -39,6 +40,7 @@ void octet_packed_free(octet_packed *h)
     if (!h) return;
     octet_plan *p = h->plan;
     const octet_allocator *a = &p->ctx->allocator;
+    if (h->gpu) gpu_packed_drop(h);
     mem_free(a, h->memory, h->memory_bytes);
     mem_free(a, h, sizeof *h);
     octet_plan_free(p);
@@ -70,8 +72,9 @@ view b_lines(const octet_plan *p, const void *b, int64_t ldb)
     return (view){ b, p->desc.trans_b ? ldb : 1, p->desc.trans_b ? 1 : ldb, NULL, NULL };
 }
 
-static octet_status quant_ok(const char *who, const octet_quant *given, const b_shape *s, octet_quant *q)
+octet_status quant_check(const char *who, const octet_plan *p, const octet_quant *given, octet_quant *q)
 {
+    const b_shape *s = &p->b;
     *q = (octet_quant)OCTET_QUANT;
     if (given && !copy_versioned(q, sizeof *q, sizeof(size_t), given))
         return fail(OCTET_EINVAL, "%s: qb->size is not of a known version; initialize with OCTET_QUANT", who);
@@ -79,7 +82,7 @@ static octet_status quant_ok(const char *who, const octet_quant *given, const b_
     if (is_floating(s->type) && (q->scale != 0.0f || q->zero || q->scales || q->zeros))
         return fail(OCTET_EINVAL, "%s: a floating point B has neither scales nor zero points", who);
     const format *f = format_of(s->type);
-    const int64_t count = q->zeros ? s->n * s->groups : 1;
+    const int64_t count = !q->zeros ? 1 : p->gpu ? 0 : s->n * s->groups; /* a GPU's cannot be read here */
     for (int64_t j = 0; j < count && !is_floating(s->type); j++) {
         const int32_t zero = q->zeros ? q->zeros[j] : q->zero;
         if (zero < f->lo || zero > f->hi)
@@ -94,7 +97,8 @@ static octet_status pack(const char *who, const octet_plan *p, const source *b, 
 {
     octet_quant q;
     size_t bound, used;
-    octet_status st = quant_ok(who, qb, &p->b, &q);
+    if (p->gpu) return fail(OCTET_EINVAL, "%s: the plan is of a GPU: octet_gpu_pack packs for it", who);
+    octet_status st = quant_check(who, p, qb, &q);
     if (st) return st;
     packed_bound(&p->b, q.zeros != NULL, &bound);
     if (memory && bytes < octet_packed_bound(p))
@@ -156,7 +160,7 @@ octet_status octet_pack_into(const octet_plan *p, const void *b, int64_t ldb, co
 
 const void *octet_packed_data(const octet_packed *h, size_t *bytes)
 {
-    if (bytes) *bytes = h ? (size_t)h->blob->bytes : 0;
+    if (bytes) *bytes = h && h->blob ? (size_t)h->blob->bytes : 0;
     return h ? h->blob : NULL;
 }
 
@@ -165,6 +169,7 @@ octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t b
     const char *who = "octet_packed_load";
     bool corrupt;
     if (!p || !memory || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, !p ? "plan" : !memory ? "blob" : "out");
+    if (p->gpu) return fail(OCTET_EINVAL, "%s: the plan is of a GPU: octet_gpu_pack packs for it", who);
     if ((uintptr_t)memory % 64) return fail(OCTET_EINVAL, "%s: blob is not 64-byte aligned", who);
     const char *reason = blob_refuses(memory, bytes, &p->b, &corrupt);
     if (reason) return fail(corrupt ? OCTET_ECORRUPT : OCTET_EINVAL, "%s: %s", who, reason);
@@ -179,7 +184,7 @@ octet_status octet_packed_load(const octet_plan *p, const void *memory, size_t b
 
 octet_status octet_unpack(const octet_packed *h, int trans, void *b, int64_t ldb)
 {
-    if (!h) return fail(OCTET_EINVAL, "octet_unpack: packed is NULL");
+    if (!h || h->gpu) return fail(OCTET_EINVAL, "octet_unpack: packed is %s", h ? "of a GPU" : "NULL");
     const b_shape s = blob_shape(h->blob);
     const int bytes = format_of(s.type)->bytes;
     if (!b && s.n && s.k) return fail(OCTET_EINVAL, "octet_unpack: b is NULL");
@@ -239,6 +244,7 @@ static const char *operands_breach(const octet_plan *p, const octet_gemm_args *x
 
 static const char *breach(const octet_plan *p, const octet_gemm_args *x, bool has_a)
 {
+    const bool on_gpu = p->gpu != NULL; /* what is there cannot be read here */
     const octet_gemm_desc *d = &p->desc;
     const format *a = p->a, *c = p->c, *as = p->a_as;
     if (x->m < 0) return "m is negative";
@@ -262,7 +268,7 @@ static const char *breach(const octet_plan *p, const octet_gemm_args *x, bool ha
     if (!p->b.floating && !(d->flags & OCTET_DYNAMIC)) {
         if (d->zero_a == OCTET_PER_ROW) {
             if (x->m && (!x->zero_a_rows || (uintptr_t)x->zero_a_rows % 4)) return "zero_a_rows is NULL or misaligned";
-            for (int64_t i = 0; i < x->m; i++)
+            for (int64_t i = 0; i < x->m && !on_gpu; i++)
                 if (x->zero_a_rows[i] < as->lo || x->zero_a_rows[i] > as->hi) return "a zero point in zero_a_rows is outside the range of A";
         } else if (x->zero_a < as->lo || x->zero_a > as->hi) {
             return "zero_a is outside the range of A";
@@ -277,7 +283,7 @@ static const char *breach(const octet_plan *p, const octet_gemm_args *x, bool ha
         const bool is_c = x->sums == x->c && x->ld_sums == x->ldc && !d->trans_c && d->c == (p->b.floating ? OCTET_F32 : OCTET_S32) && !p->b.gated;
         if (overlap(x->sums, bytes, x->c, c_bytes) && !is_c) return "c overlaps sums";
     }
-    if (overlap(x->b->blob, (int64_t)x->b->blob->bytes, x->c, c_bytes)) return "c overlaps the packed b";
+    if (!on_gpu && overlap(x->b->blob, (int64_t)x->b->blob->bytes, x->c, c_bytes)) return "c overlaps the packed b";
     if (d->scale_a == OCTET_PER_ROW && overlap(x->scale_a_rows, 4 * x->m, x->c, c_bytes)) return "c overlaps scale_a_rows";
     if (d->zero_a == OCTET_PER_ROW && overlap(x->zero_a_rows, 4 * x->m, x->c, c_bytes)) return "c overlaps zero_a_rows";
     if (x->workspace && overlap(x->workspace, (int64_t)min64((int64_t)x->workspace_bytes, INT64_MAX), x->c, c_bytes)) return "c overlaps workspace";
@@ -293,9 +299,11 @@ static const char *breach(const octet_plan *p, const octet_gemm_args *x, bool ha
     return NULL;
 }
 
-/* See run.h. */
-const char *args_breach(const octet_plan *p, const octet_gemm_args *x) { return breach(p, x, true); }
-const char *args_breach_but_a(const octet_plan *p, const octet_gemm_args *x) { return breach(p, x, false); }
+/* See run.h and plan.h. */
+static const char *const of_a_gpu = "the plan is of a GPU: octet_gpu_run runs it";
+const char *args_breach(const octet_plan *p, const octet_gemm_args *x) { return p->gpu ? of_a_gpu : breach(p, x, true); }
+const char *args_breach_but_a(const octet_plan *p, const octet_gemm_args *x) { return p->gpu ? of_a_gpu : breach(p, x, false); }
+const char *gpu_args_breach(const octet_plan *p, const octet_gemm_args *x) { return breach(p, x, true); }
 
 static void set_i(int32_t v[8], int32_t x) { for (int i = 0; i < 8; i++) v[i] = x; }
 static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }
@@ -428,6 +436,6 @@ octet_status octet_run(const octet_plan *p, const octet_gemm_args *args)
 size_t octet_workspace_bytes(const octet_plan *p, int64_t max_m, int threads)
 {
     (void)max_m;
-    if (!p || threads < 1 || threads > THREADS_MAX) return 0;
+    if (!p || p->gpu || threads < 1 || threads > THREADS_MAX) return 0;
     return (size_t)threads * cpu_workspace_bytes();
 }

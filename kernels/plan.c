@@ -8,6 +8,7 @@
 #include "code.h"
 #include "format.h"
 #include "gemm.h"
+#include "gpu_plan.h"
 
 /* ---- kernels of a plan ---- */
 
@@ -167,8 +168,7 @@ static const char *chain_breach(const octet_gemm_desc *d)
     return NULL;
 }
 
-/* The first promise of octet.h that the description breaks, as a sentence; NULL if none. */
-static const char *breach(const octet_gemm_desc *d)
+const char *gemm_breach(const octet_gemm_desc *d)
 {
     const unsigned flags = OCTET_ACCUMULATE | OCTET_RELU | OCTET_CLIP | OCTET_NO_FALLBACK | OCTET_REFUSE_OVERFLOW | OCTET_DYNAMIC | OCTET_REDUCED;
     const bool byte_c = d->c == OCTET_U8 || d->c == OCTET_S8, byte_a = d->a == OCTET_U8 || d->a == OCTET_S8;
@@ -232,7 +232,7 @@ octet_status plan_create(octet_ctx *ctx, const octet_gemm_desc *desc, blocking b
     if (!desc || !out) return fail(OCTET_EINVAL, "octet_plan_gemm: %s is NULL", desc ? "out" : "desc");
     if (!copy_versioned(&d, sizeof d, offsetof(octet_gemm_desc, a_as), desc))
         return fail(OCTET_EINVAL, "octet_plan_gemm: desc->size is not of a known version; initialize with OCTET_GEMM_DESC");
-    const char *broken = breach(&d);
+    const char *broken = gemm_breach(&d);
     if (broken) return fail(OCTET_EINVAL, "octet_plan_gemm: %s", broken);
     const b_shape shape = shape_of(&d);
     if (d.n > INT64_C(1) << 56 || d.k > INT64_C(1) << 56 || !packed_bound(&shape, true, &bytes))
@@ -301,6 +301,7 @@ void octet_plan_free(octet_plan *p)
 {
     if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
     octet_ctx *c = p->ctx;
+    if (p->gpu) gpu_plan_drop(p);
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < SET_SIZE; i++) cache_release(atomic_load(&p->sets[s].at[i]));
     mem_free(&c->allocator, p->sets, 2 * sizeof *p->sets);
@@ -314,6 +315,7 @@ const char *octet_explain(const octet_plan *p, const octet_packed *packed)
 {
     static _Thread_local char text[320];
     if (!p) return "no plan";
+    if (p->gpu) return gpu_explain(p, text, sizeof text);
     const octet_gemm_desc *d = &p->desc;
     const char *as = !is_floating(d->a) || p->b.floating ? "" : plan_a_type(p) == OCTET_U8 ? ":u8" : ":s8";
     int at = snprintf(text, sizeof text, "%s%s%s%s-%s", format_of(d->a)->name, as, format_of(d->b)->name, format_of(d->c)->name, p->cpu ? "avx2" : "plain");

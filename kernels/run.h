@@ -19,9 +19,7 @@ static inline bool overlap(const void *a, int64_t a_bytes, const void *b, int64_
     return a_bytes && b_bytes && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
 }
 
-/* The first promise of octet_gemm_args that is broken; NULL if none. */
-const char *args_breach(const octet_plan *, const octet_gemm_args *);
-/* The same for a product whose A is made on the way: a and lda are not looked at. */
+/* args_breach for a product whose A is made on the way: a and lda are not looked at. */
 const char *args_breach_but_a(const octet_plan *, const octet_gemm_args *);
 /* The product as the CPU computes it, but for the views' storage, which the caller lends. */
 void problem_of(const octet_plan *, const octet_gemm_args *, view *rows, dest *c, gemm_problem *);

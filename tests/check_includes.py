@@ -26,7 +26,7 @@ def room(path):
 
 
 files = [p for d in ("include", "kernels", "quant", "codegen", "strassen", "tests", "benchmarks", "examples")
-         for p in (root / d).rglob("*") if p.suffix in (".c", ".h", ".cc", ".cu", ".cuh")]
+         for p in (root / d).rglob("*") if p.suffix in (".c", ".h", ".cc", ".cu", ".cuh", ".def")]
 bad = []
 by_name = {}
 for p in files:

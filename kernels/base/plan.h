@@ -69,6 +69,9 @@ static inline int64_t b_line(const b_shape *s, int64_t j)
 
 /* The generated kernels of a plan, for B without and with zero points. */
 typedef struct kernel_set kernel_set;
+/* What a plan and a packed operand of a GPU have besides (kernels/gpu/device.h). */
+typedef struct gpu_plan   gpu_plan;
+typedef struct gpu_packed gpu_packed;
 
 struct octet_plan {
     atomic_int      refs;
@@ -87,6 +90,7 @@ struct octet_plan {
     bool            floats;    /* some step is in floating point             */
     bool            quick;     /* B changes with every call: no search for residuals       */
     kernel_set     *sets;      /* 2 */
+    gpu_plan       *gpu;       /* NULL: of the CPU */
 };
 
 struct octet_packed {
@@ -97,11 +101,26 @@ struct octet_packed {
     unsigned          dots[2]; /* which dots the panels ask for, by level of A: bits 1 << dot_kind */
     bool              places;  /* A may be read where it lies                                      */
     bool              portable; /* though the plan has kernels, this operand's were not to be had  */
+    gpu_packed       *gpu;      /* NULL: of the CPU; else blob is NULL                            */
 };
 
 /* With blocks given; octet_plan_gemm is this with zeros. */
 octet_status plan_create(octet_ctx *, const octet_gemm_desc *, blocking, bool any_view, bool quick, octet_plan **);
 octet_plan  *plan_hold(const octet_plan *);
+
+/* The first promise of octet.h that is broken, as a sentence; NULL if none. Of a description, a B that is to be packed, the arguments
+ * of a run on the CPU and on a GPU. */
+const char *gemm_breach(const octet_gemm_desc *);
+const char *b_breach(const octet_plan *, const void *b, int64_t ldb);
+/* B's scales and zero points, in this version's struct; on the CPU each zero point is checked. */
+octet_status quant_check(const char *who, const octet_plan *, const octet_quant *given, octet_quant *q);
+const char *args_breach(const octet_plan *, const octet_gemm_args *);
+const char *gpu_args_breach(const octet_plan *, const octet_gemm_args *);
+/* The same of a batch, each of whose products is checked; w: the batch, in this version's struct. */
+octet_status batch_check(const char *who, const octet_plan *, const octet_gemm_args *, const octet_batch *, octet_batch *w);
+/* The arguments of product i as a run of its own; y holds those of another, or x's. */
+void batch_args(const octet_plan *, const octet_gemm_args *x, const octet_batch *, int64_t i, octet_gemm_args *y);
+
 static inline bool is_floating(octet_dtype t) { return t == OCTET_F32 || t == OCTET_F16 || t == OCTET_BF16; }
 /* The type A has when it meets B: its own, or what it is quantized to, or f32. */
 static inline octet_dtype met_as(const octet_gemm_desc *d)

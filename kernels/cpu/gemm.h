@@ -81,8 +81,7 @@ _Static_assert(2 * 2 * KINDS * (MR_MAX + 1) <= SET_SIZE && DOT_F32 == 7, "both k
 
 /* The spec of a tile of this plan. */
 kernel_spec plan_spec(const octet_plan *, bool zero_b, int dot, bool place, int kind, int cols, int rows);
-/* Why b, ldb cannot be this plan's B, or NULL; and B's columns as lines. */
-const char *b_breach(const octet_plan *, const void *b, int64_t ldb);
+/* The columns of b, ldb as lines. */
 view        b_lines(const octet_plan *, const void *b, int64_t ldb);
 /* packed->dots and places, from the blob. */
 void packed_dots(octet_packed *);

@@ -124,7 +124,7 @@ GPU_KERNEL __launch_bounds__(THREADS) void octet_gather(const __grid_constant__ 
 }
 
 // A block packs whole columns.
-GPU_KERNEL __launch_bounds__(THREADS) void octet_pack_rows(const __grid_constant__ gpu_pack g)
+GPU_KERNEL __launch_bounds__(THREADS, 8) void octet_pack_rows(const __grid_constant__ gpu_pack g)
 {
     const bool nibbles = g.b_type == OCTET_S4 || g.b_type == OCTET_U4;
     const int size = nibbles || g.b_type == OCTET_S8 ? 1 : g.b_type == OCTET_F32 ? 4 : 2;
