@@ -25,7 +25,7 @@
 #define NO_TYPE (octet_dtype)0
 
 const gpu_kernel_row gpu_kernels[] = {
-    [GPU_RANGE] = { "octet_range", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
+    [GPU_RANGE] = { "octet_find_range", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_GATHER] = { "octet_gather", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_PACK] = { "octet_pack_rows", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_PORTABLE_S32] = { "octet_portable_s32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, 64, 64, 0, 1, 0, false },

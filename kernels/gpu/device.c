@@ -102,7 +102,7 @@ static octet_status load(octet_gpu *g)
             st = driver_check(cu, cu->library(&g->libraries[at], images[at].data, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData");
         if (!st) st = driver_check(cu, cu->kernel(&g->kernels[i], g->libraries[at], r->name), r->name);
         if (!st && r->role == GPU_HOPPER)
-            st = driver_check(cu, cu->kernel_set(CU_FUNC_MAX_SHARED, (int)gpu_ring_bytes(r->bm, r->bn, r->stages), g->kernels[i], g->device),
+            st = driver_check(cu, cu->kernel_set(CU_FUNC_MAX_SHARED, GPU_RING_BYTES(r->bm, r->bn, r->stages), g->kernels[i], g->device),
                               "cuKernelSetAttribute");
         if (st) return st;
     }

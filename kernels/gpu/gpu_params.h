@@ -154,9 +154,6 @@ OCTET_BOTH gpu_tile gpu_tile_at(int64_t t, int tiles_m, int tiles_n, int band)
 }
 
 /* Shared memory of a ring of `stages` tiles of bm + bn rows, its barriers, and room to align it. */
-OCTET_BOTH uint32_t gpu_ring_bytes(int bm, int bn, int stages)
-{
-    return (uint32_t)(stages * (bm + bn) * GPU_ROW_BYTES + 16 * stages + 1024);
-}
+#define GPU_RING_BYTES(bm, bn, stages) ((stages) * ((bm) + (bn)) * GPU_ROW_BYTES + 16 * (stages) + 16 + 1024)
 
 #endif

@@ -88,7 +88,7 @@ static packed_layout layout_of(const octet_plan *p)
     l.zeros = l.scales + values;
     l.sums = l.zeros + values;
     l.float_zeros = l.sums + values;
-    l.bytes = l.float_zeros + values;
+    l.bytes = l.float_zeros + values + 256; /* never none */
     return l;
 }
 

@@ -159,7 +159,7 @@ static octet_status launch_hopper(const octet_plan *p, int kernel, gpu_params *q
         if (!st) st = encode(g, &q->map_b, q->b, bytes, q->k, rows, q->b_pitch, r->bn / r->cluster);
     }
     const int64_t tiles = (int64_t)q->tiles_m * q->tiles_n * r->cluster, room = g->info.processors / r->cluster * r->cluster;
-    if (!st) st = gpu_launch(g, kernel, min64(tiles, max64(room, r->cluster)), THREADS_HOPPER, gpu_ring_bytes(r->bm, r->bn, r->stages), r->cluster, stream, q);
+    if (!st) st = gpu_launch(g, kernel, min64(tiles, max64(room, r->cluster)), THREADS_HOPPER, GPU_RING_BYTES(r->bm, r->bn, r->stages), r->cluster, stream, q);
     return st;
 }
 

@@ -38,7 +38,7 @@ enum { HOPPER_THREADS = 384 };
 
 // Where the stages and barriers of a block are, and how often a stage is arrived at.
 template <int BM, int BN, int STAGES> struct ring {
-    uint32_t a, b, full, empty;
+    uint32_t a, b, full, empty, went; // went: a warpgroup's products of a tile are done (in turns)
     GPU_FN uint32_t a_bytes() { return BM * GPU_ROW_BYTES; }
     GPU_FN uint32_t b_bytes() { return BN * GPU_ROW_BYTES; }
     GPU_FN ring at(const void *memory)
@@ -48,6 +48,7 @@ template <int BM, int BN, int STAGES> struct ring {
         r.b = r.a + STAGES * a_bytes();
         r.full = r.b + STAGES * b_bytes();
         r.empty = r.full + 8 * STAGES;
+        r.went = r.empty + 8 * STAGES;
         return r;
     }
 };
@@ -186,6 +187,7 @@ template <class OP, int BM, int BN, int STAGES, int CLUSTER, int TURNS> GPU_FN v
             barrier_init(r.full + 8 * s, 1);
             barrier_init(r.empty + 8 * s, (TURNS ? 4 : 8) * CLUSTER); // a warp that reads it, and its twins
         }
+        for (int w = 0; w < 2; w++) barrier_init(r.went + 8 * w, 4);
         barrier_init_done();
     }
     if (CLUSTER > 1) cluster_sync();
@@ -206,7 +208,11 @@ template <class OP, int BM, int BN, int STAGES, int CLUSTER, int TURNS> GPU_FN v
             const gpu_tile tile = gpu_tile_at(t, p.tiles_m, p.tiles_n, p.band);
             const int first = TURNS ? 0 : (group - 1) * 64 * MI;
             tile_sums<OP, MI, BN> sum;
+            // After the other's products of the tile before: a barrier tells phases apart by parity only, so nobody may run
+            // ahead of a stage that was not filled once since.
+            if (TURNS) barrier_wait(r.went + 8 * (2 - group), (uint32_t)((turn + 1) / 2 & 1) ^ 1);
             multiply_tile<OP, MI, BM, BN, STAGES, CLUSTER>(r, at, steps, first, sum);
+            if (TURNS && threadIdx.x % 32 == 0) barrier_arrive(r.went + 8 * (group - 1), rank);
             finish_tile<OP, MI, BN>(p.e, (int64_t)(tile.m * CLUSTER + (int)rank) * BM + first, (int64_t)tile.n * BN, sum, steps == 0);
         }
     }

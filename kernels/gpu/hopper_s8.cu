@@ -5,7 +5,7 @@
 #define ENTRY(name, op, bm, bn, stages, cluster, turns, seen) \
     GPU_KERNEL __launch_bounds__(HOPPER_THREADS, 1) void name(const __grid_constant__ gpu_params p) \
     { \
-        static_assert((bm + bn) * GPU_ROW_BYTES * stages + 16 * stages + 1024 <= GPU_SMEM, "shared memory"); \
+        static_assert(GPU_RING_BYTES(bm, bn, stages) <= GPU_SMEM, "shared memory"); \
         GPU_DYNAMIC_SHARED(memory); \
         hopper<op, bm, bn, stages, cluster, turns>(p, memory); \
     }

@@ -57,7 +57,7 @@ GPU_FN void widen_range(float x, float &lo, float &hi)
 }
 
 // The range of all of A, in GPU_PARTIALS parts: one block each.
-GPU_KERNEL __launch_bounds__(THREADS) void octet_range(const __grid_constant__ gpu_gather g)
+GPU_KERNEL __launch_bounds__(THREADS) void octet_find_range(const __grid_constant__ gpu_gather g)
 {
     float lo = INFINITY, hi = -INFINITY;
     for (int64_t i = blockIdx.x; i < g.m; i += GPU_PARTIALS)
