@@ -233,9 +233,9 @@ bool run_cluster(std::vector<std::unique_ptr<fiber>> &fibers, unsigned threads, 
     while (left) {
         left = 0;
         if (sweep++ >= next) {
-            next = sweep + 20 + random_bits() % 300;
+            next = sweep + 5 + random_bits() % (random_bits() % 2 ? 30 : 300);
             stalled_block = random_bits() % 3 ? -1 : (int)(random_bits() % cluster);
-            stalled_warp = random_bits() % 2 ? (int)(random_bits() % (fibers.size() / 32 + 1)) : -1;
+            stalled_warp = random_bits() % 4 ? (int)(random_bits() % (fibers.size() / 32 + 1)) : -1;
         }
         const size_t from = random_bits() % fibers.size();
         for (size_t i = 0; i < fibers.size(); i++) {

@@ -19,7 +19,14 @@ bool gpu_is_real(void)
     return want && !strcmp(want, "real");
 }
 
-static void *library(void) { return dlopen(gpu_is_real() ? "libcuda.so.1" : FAKE_CUDA, RTLD_NOW | RTLD_LOCAL); }
+/* The driver in libcuda's place: the build's, or the mutants'. */
+static const char *stand_in(void)
+{
+    const char *other = getenv("OCTET_TEST_LIBCUDA");
+    return other ? other : FAKE_CUDA;
+}
+
+static void *library(void) { return dlopen(gpu_is_real() ? "libcuda.so.1" : stand_in(), RTLD_NOW | RTLD_LOCAL); }
 
 fake_cuda_state *gpu_replace_driver(void)
 {
@@ -33,7 +40,7 @@ fake_cuda_state *gpu_replace_driver(void)
     fake_cuda_state *(*state)(void);
     void *p = dlsym(so, "fake_cuda");
     memcpy(&state, &p, sizeof p);
-    driver_replace(FAKE_CUDA, images);
+    driver_replace(stand_in(), images);
     return state();
 }
 
