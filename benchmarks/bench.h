@@ -59,6 +59,8 @@ typedef struct options {
     double        seconds;
     int           mode, bag_weights, tables, ahead; /* of bags: octet_pooling, ... */
     bool          huge, update;
+    bool          gpu;
+    const char   *kernel;  /* of the GPU: a name, "all", or NULL: the plan's choice */
     int           format; /* report_format */
     uint64_t      seed;
 } options;
@@ -151,7 +153,7 @@ double limit_rate(int dot, double seconds);
 double core_hz(void);
 int    machine_report(void);
 
-/* ---- bench.cc: Google Benchmark ---- */
+/* ---- bench.cc: Google Benchmark (sampler.c where it is not installed) ---- */
 
 /* ns of one call of f(x), the median of 5 repetitions of at least `seconds` each. */
 double benchmark_ns(const char *name, call_fn f, void *x, double seconds);

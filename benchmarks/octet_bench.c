@@ -9,6 +9,7 @@
 
 #include "bag_bench.h"
 #include "base.h"
+#include "gpu_bench.h"
 
 /* ---- options ---- */
 
@@ -205,7 +206,8 @@ static const char *read_options(options *o, int argc, char **argv)
         else if (value_of(a, "--out", &v)) o->out = v;
         else if (value_of(a, "--format", &v))
             o->format = !strcmp(v, "csv") ? REPORT_CSV : !strcmp(v, "json") ? REPORT_JSON : REPORT_TABLE;
-        else if (value_of(a, "--device", &v)) { if (strcmp(v, "cpu")) return "--device: this version computes on the CPU only"; }
+        else if (value_of(a, "--device", &v)) { if (strcmp(v, "cpu") && strcmp(v, "gpu")) return "--device: cpu or gpu"; o->gpu = !strcmp(v, "gpu"); }
+        else if (value_of(a, "--kernel", &v)) o->kernel = v;
         else if (value_of(a, "--check", &v)) { if (strcmp(v, "off")) return "--check: this version has no checks yet"; }
         else if (value_of(a, "--fmm", &v)) { if (strcmp(v, "off")) return "--fmm: this version has no fast algorithms yet"; }
         else return a;
@@ -258,6 +260,11 @@ int main(int argc, char **argv)
     const char *why = read_options(&o, argc, argv);
     if (why) return usage(why);
     if (o.isa) setenv("OCTET_ISA", o.isa, 1);
+    if (!strcmp(argv[1], "machine") && o.gpu) return gpu_machine_report();
+    if (!strcmp(argv[1], "gemm") && o.gpu) {
+        if (!o.shape_count) read_shapes(&o, "512x4096x4096,4096x4096x4096");
+        return gpu_gemm_report(&o);
+    }
     if (!strcmp(argv[1], "machine")) { pin(0); return machine_report(); }
     if (!strcmp(argv[1], "codegen")) return codegen_report();
     if (!strcmp(argv[1], "convert")) { pin(0); return convert_report(&o); }

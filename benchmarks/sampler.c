@@ -106,3 +106,19 @@ stats sample(call_fn f, void *fx, call_fn g, void *gx, double seconds, bool cold
     }
     return s;
 }
+
+#if !HAVE_GOOGLE_BENCHMARK
+double benchmark_ns(const char *name, call_fn f, void *x, double seconds)
+{
+    double t[5];
+    (void)name;
+    for (int i = 0; i < 5; i++) {
+        long calls = 0;
+        const double start = now_ns();
+        do f(x), calls++;
+        while (now_ns() - start < seconds * 1e9);
+        t[i] = (now_ns() - start) / (double)calls;
+    }
+    return summary(t, 5).median;
+}
+#endif

@@ -56,16 +56,14 @@ const char *gpu_refuses(const gpu_kernel_row *r, const octet_gpu_info *g, const 
     bool built = false;
     for (size_t i = 0; i < COUNT(portable_majors); i++) built = built || g->major == portable_majors[i];
     if (!built) return "not built for this architecture";
-    if (r->role == GPU_HOPPER && !r->seen && !unseen) return "never checked on such a device: a plan must ask for it";
-    if (!p) return "";
-    if (r->role == GPU_PREPARES) return "no product";
-    if (r->role == GPU_PORTABLE) {
+    if (p && r->role == GPU_PREPARES) return "no product";
+    if (p && r->role == GPU_PORTABLE) {
         if (p->integer != (r == &gpu_kernels[GPU_PORTABLE_S32])) return "other sums";
         return p->no_portable ? "OCTET_NO_FALLBACK is set" : "";
     }
-    if (r->a != p->a || r->b != p->b) return "other types";
-    if (p->m > most || p->n > most || p->k > most) return "a size past 2^31";
-    return "";
+    if (p && (r->a != p->a || r->b != p->b)) return "other types";
+    if (p && (p->m > most || p->n > most || p->k > most)) return "a size past 2^31";
+    return r->role == GPU_HOPPER && !r->seen && !unseen ? "never checked on such a device: a plan must ask for it" : "";
 }
 
 static int64_t packed_rows(const gpu_problem *p) { return gpu_packed_rows(p->n, p->gated); }

@@ -34,7 +34,7 @@ const kernel kernels[] = {
     { "octet_find_range", call<gpu_gather, octet_find_range> }, { "octet_gather", call<gpu_gather, octet_gather> }, { "octet_pack_rows", call<gpu_pack, octet_pack_rows> },
 };
 
-fake_cuda_state state = { 13000, 9, 0, 4, 1, 1, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", NULL, NULL, 0 };
+fake_cuda_state state = { 13000, 9, 0, 4, 1, 1 /* runs */, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", NULL, NULL, 0 };
 int primary, foreign;             // their addresses are the contexts
 struct allocation { char *map; size_t bytes; };
 std::map<uint64_t, allocation> allocations;
@@ -121,6 +121,8 @@ EXPORT int cuMemFree_v2(uint64_t p)
 }
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { memcpy((void *)(uintptr_t)to, from, bytes); return 0; }
 EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (const void *)(uintptr_t)from, bytes); return 0; }
+
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *) { memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes); return 0; }
 
 EXPORT int cuLibraryLoadData(void **l, const void *image, int *, void **, unsigned, int *, void **, unsigned)
 {

@@ -1,8 +1,8 @@
 /*
  * The GPU kernels against the definition, bit for bit: on the emulator, or with OCTET_TEST_GPU=real on the first device.
- * Floating sums are of small integers where tensor cores make them, so that they too are exact in any order.
+ * Floating sums are of small integers where tensor cores make them, so that they too are exact in any order. A plain program, so that
+ * a machine with a GPU needs nothing else to run it; a name as argument runs that part alone.
  */
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +12,18 @@
 #include "gpu_case.h"
 #include "ref.h"
 
-static octet_gpu *device(void)
-{
-    octet_gpu *g = gpu_device();
-    cr_assert(g, "%s", octet_why());
-    fake_cuda_state *s = gpu_replace_driver();
-    if (s) s->runs_kernels = 1;
-    return g;
-}
+#define CHECK(right, ...) \
+    do { \
+        if (!(right)) { \
+            fprintf(stderr, __VA_ARGS__); \
+            fputc('\n', stderr); \
+            return 1; \
+        } \
+    } while (0)
+#define WORKS(expression) CHECK((expression) == OCTET_OK, "%s", octet_why())
 
-Test(gpu_kernels, portable_any_product)
+static int portable_any_product(octet_gpu *g)
 {
-    octet_gpu *g = device();
     const int cases = gpu_is_real() ? 1500 : 150;
     int bad = 0;
     for (int i = 0; i < cases && bad < 3; i++) {
@@ -32,13 +32,12 @@ Test(gpu_kernels, portable_any_product)
         bad += gpu_run_case(&c, g, c.d.b == OCTET_S8 && c.d.a_as != OCTET_F32 ? "octet_portable_s32" : "octet_portable_f32");
         any_free(&c);
     }
-    cr_assert_eq(bad, 0);
+    return bad;
 }
 
 /* Round tiles of 64, groups of 32, quads of 8 and nothing at all. */
-Test(gpu_kernels, portable_edges)
+static int portable_edges(octet_gpu *g)
 {
-    octet_gpu *g = device();
     static const int64_t sizes[] = { 0, 1, 7, 8, 9, 31, 33, 63, 64, 65 };
     int bad = 0;
     for (int i = 0; i < 60; i++) {
@@ -47,7 +46,7 @@ Test(gpu_kernels, portable_edges)
         bad += gpu_run_case(&c, g, NULL);
         any_free(&c);
     }
-    cr_assert_eq(bad, 0);
+    return bad;
 }
 
 /* The next case whose types are a kernel's: its operands met as the kernel takes them. */
@@ -63,9 +62,8 @@ static uint64_t next_for(const gpu_kernel_row *r, uint64_t seed, any_case *c, in
     return seed;
 }
 
-Test(gpu_kernels, hopper_any_product)
+static int hopper_any_product(octet_gpu *g)
 {
-    octet_gpu *g = device();
     const int each = gpu_is_real() ? 60 : 4;
     int bad = 0;
     rng draws = { 5 };
@@ -83,12 +81,11 @@ Test(gpu_kernels, hopper_any_product)
             any_free(&c);
         }
     }
-    cr_assert_eq(bad, 0);
+    return bad;
 }
 
-Test(gpu_kernels, hopper_edges)
+static int hopper_edges(octet_gpu *g)
 {
-    octet_gpu *g = device();
     static const struct { int64_t m, n, k; } edges[] = {
         { 1, 1, 1 }, { 0, 8, 8 }, { 8, 0, 8 }, { 3, 5, 0 }, { 127, 255, 64 }, { 129, 257, 129 }, { 64, 32, 1024 }, { 300, 34, 65 },
     };
@@ -103,13 +100,12 @@ Test(gpu_kernels, hopper_edges)
             any_free(&c);
         }
     }
-    cr_assert_eq(bad, 0);
+    return bad;
 }
 
 /* s32 C, which any_case does not draw: full-range values, 255 x -128 among them, every zero point, accumulated. */
-Test(gpu_kernels, sums_as_they_are)
+static int sums_as_they_are(octet_gpu *g)
 {
-    octet_gpu *g = device();
     static const char *const kernels[] = { "octet_portable_s32", "octet_u8s8_128x256_c2", "octet_u8s8_64x256_turns" };
     enum { M = 70, N = 45, K = 200 };
     for (size_t v = 0; v < COUNT(kernels); v++) {
@@ -140,26 +136,26 @@ Test(gpu_kernels, sums_as_they_are)
         choice.kernel = kernels[v];
         const octet_status st = octet_gpu_plan_gemm(g, &d, &choice, &p);
         if (st == OCTET_EUNSUPPORTED && gpu_is_real()) continue; /* another architecture */
-        cr_assert_eq(st, OCTET_OK, "%s", octet_why());
-        cr_assert_eq(octet_gpu_pack(p, db.p, N, &q, NULL, &packed), OCTET_OK, "%s", octet_why());
+        WORKS(st);
+        WORKS(octet_gpu_pack(p, db.p, N, &q, NULL, &packed));
         x.b = packed;
         dw = gpu_put(NULL, octet_gpu_workspace_bytes(p, &x), false);
-        cr_assert_eq(octet_gpu_run(p, &x, NULL, dw.p, dw.bytes), OCTET_OK, "%s", octet_why());
-        cr_assert_eq(octet_gpu_sync(g, NULL), OCTET_OK, "%s", octet_why());
+        WORKS(octet_gpu_run(p, &x, NULL, dw.p, dw.bytes));
+        WORKS(octet_gpu_sync(g, NULL));
         gpu_get(c, &dc);
-        cr_assert_eq(memcmp(c, want, M * N * 4), 0, "%s", kernels[v]);
+        CHECK(!memcmp(c, want, M * N * 4), "%s: wrong sums", kernels[v]);
         octet_packed_free(packed);
         octet_plan_free(p);
         gpu_memory *all[] = { &da, &db, &dc, &dbias, &dzeros, &dw };
         for (size_t i = 0; i < COUNT(all); i++) gpu_drop(all[i]);
         free(a), free(b), free(c), free(want);
     }
+    return 0;
 }
 
 /* Real values: within the bound of octet/gpu.h of the sums in double precision. */
-Test(gpu_kernels, tensor_core_sums_within_bound)
+static int tensor_core_sums_within_bound(octet_gpu *g)
 {
-    octet_gpu *g = device();
     enum { M = 40, N = 64, K = 520 };
     for (int v = 0; v < 2; v++) {
         const octet_dtype t = v ? OCTET_F16 : OCTET_BF16;
@@ -181,12 +177,12 @@ Test(gpu_kernels, tensor_core_sums_within_bound)
         choice.kernel = v ? "octet_f16_128x128_turns_c2" : "octet_bf16_128x256";
         const octet_status st = octet_gpu_plan_gemm(g, &d, &choice, &p);
         if (st == OCTET_EUNSUPPORTED && gpu_is_real()) continue;
-        cr_assert_eq(st, OCTET_OK, "%s", octet_why());
-        cr_assert_eq(octet_gpu_pack(p, db.p, N, NULL, NULL, &packed), OCTET_OK, "%s", octet_why());
+        WORKS(st);
+        WORKS(octet_gpu_pack(p, db.p, N, NULL, NULL, &packed));
         x.b = packed;
-        cr_assert_eq(octet_gpu_workspace_bytes(p, &x), 0);
-        cr_assert_eq(octet_gpu_run(p, &x, NULL, NULL, 0), OCTET_OK, "%s", octet_why());
-        cr_assert_eq(octet_gpu_sync(g, NULL), OCTET_OK, "%s", octet_why());
+        CHECK(octet_gpu_workspace_bytes(p, &x) == 0, "an aligned A wants workspace");
+        WORKS(octet_gpu_run(p, &x, NULL, NULL, 0));
+        WORKS(octet_gpu_sync(g, NULL));
         gpu_get(c, &dc);
         for (int i = 0; i < M * N; i++) {
             double sum = 0, size = 0;
@@ -197,11 +193,67 @@ Test(gpu_kernels, tensor_core_sums_within_bound)
                 size += y < 0 ? -y : y;
             }
             const double off = (double)c[i] - sum;
-            cr_assert((off < 0 ? -off : off) <= K * 0x1p-22 * size, "element %d: %g, not %g", i, (double)c[i], sum);
+            CHECK((off < 0 ? -off : off) <= K * 0x1p-22 * size, "element %d: %g, not %g", i, (double)c[i], sum);
         }
         octet_packed_free(packed);
         octet_plan_free(p);
         gpu_drop(&da), gpu_drop(&db), gpu_drop(&dc);
         free(a), free(b), free(c);
     }
+    return 0;
+}
+
+/* Different runs of one plan give the same bits. */
+static int again_the_same(octet_gpu *g)
+{
+    enum { M = 200, N = 300, K = 500 };
+    static uint16_t c[2][M * N];
+    rng r = { 3 };
+    uint16_t *values = malloc((M + N) * K * 2);
+    for (int i = 0; i < (M + N) * K; i++) values[i] = ref_f32_to_bf16((float)rng_below(&r, 2001) * 1e-3f - 1.0f);
+    gpu_memory a = gpu_put(values, M * K * 2, false), b = gpu_put(values + M * K, N * K * 2, false), dc = gpu_put(NULL, M * N * 2, false);
+    octet_gemm_desc d = OCTET_GEMM_DESC;
+    octet_gemm_args x = OCTET_GEMM_ARGS;
+    octet_gpu_choice choice = OCTET_GPU_CHOICE;
+    octet_plan *p;
+    octet_packed *packed;
+    d.n = N, d.k = K, d.a = d.b = d.c = OCTET_BF16, d.trans_b = 1;
+    choice.unseen = 1;
+    WORKS(octet_gpu_plan_gemm(g, &d, &choice, &p));
+    WORKS(octet_gpu_pack(p, b.p, K, NULL, NULL, &packed));
+    x.m = M, x.a = a.p, x.lda = K, x.b = packed, x.c = dc.p, x.ldc = N;
+    gpu_memory w = gpu_put(NULL, octet_gpu_workspace_bytes(p, &x), false);
+    for (int turn = 0; turn < (gpu_is_real() ? 200 : 3); turn++) {
+        WORKS(octet_gpu_run(p, &x, NULL, w.p, w.bytes));
+        WORKS(octet_gpu_sync(g, NULL));
+        gpu_get(c[turn > 0], &dc);
+        CHECK(!memcmp(c[0], c[turn > 0], sizeof c[0]), "run %d gave other bits", turn);
+    }
+    octet_packed_free(packed);
+    octet_plan_free(p);
+    gpu_drop(&a), gpu_drop(&b), gpu_drop(&dc), gpu_drop(&w);
+    free(values);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; int (*run)(octet_gpu *); } parts[] = {
+        { "portable_edges", portable_edges }, { "portable_any_product", portable_any_product }, { "hopper_edges", hopper_edges },
+        { "hopper_any_product", hopper_any_product }, { "sums_as_they_are", sums_as_they_are },
+        { "tensor_core_sums_within_bound", tensor_core_sums_within_bound }, { "again_the_same", again_the_same },
+    };
+    int passed = 0, failed = 0;
+    octet_gpu *g = gpu_device();
+    fake_cuda_state *s = gpu_replace_driver();
+    if (!g) return 2;
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        if (argc > 1 && strcmp(argv[1], parts[i].name)) continue;
+        const int bad = parts[i].run(g) || (s && s->violations);
+        if (bad) fprintf(stderr, "%s: wrong\n", parts[i].name);
+        passed += !bad;
+        failed += bad;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
 }
