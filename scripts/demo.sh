@@ -10,6 +10,8 @@ build build/demo -Dtests=disabled
 build/demo/examples/digits examples/digits
 echo
 build/demo/examples/dlrm
+echo
+build/demo/examples/gpu_linear
 if [ -x build/demo/benchmarks/octet-bench ]; then
     build/demo/benchmarks/octet-bench gemm --isa=avx2 --peers=all --data-b=t5 --min-time=0.05 \
         --shapes=1x1024x1024,16x256x512,64x800x320,128x128x128,512x512x512
@@ -22,4 +24,4 @@ if [ -x build/demo/benchmarks/octet-bench ]; then
 else
     echo "skipped: the table of shapes (octet-bench needs g++ and libbenchmark-dev)"
 fi
-echo "skipped: GPU (no GPU backend in this version); FBGEMM (meson -Dfbgemm=PREFIX to compare with it)"
+echo "skipped: figures on a GPU (scripts/gpu.sh takes them where there is one); FBGEMM (meson -Dfbgemm=PREFIX to compare with it)"

@@ -7,6 +7,7 @@
 #include <map>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 #include "emulator.h"
 #include "gpu_params.h"
@@ -25,13 +26,14 @@ extern "C" void octet_pack_rows(const gpu_pack);
 
 namespace {
 
-struct kernel { const char *name; void (*run)(const void *); };
+struct kernel { const char *name; size_t bytes; void (*run)(const void *); };
 template <class P, void (*F)(const P)> void call(const void *p) { F(*(const P *)p); }
 
-#define ROW(name, ...) { #name, call<gpu_params, name> },
+#define ROW(name, ...) { #name, sizeof(gpu_params), call<gpu_params, name> },
 const kernel kernels[] = {
     GPU_HOPPER_S8(ROW) GPU_HOPPER_16(ROW) ROW(octet_portable_s32) ROW(octet_portable_f32)
-    { "octet_find_range", call<gpu_gather, octet_find_range> }, { "octet_gather", call<gpu_gather, octet_gather> }, { "octet_pack_rows", call<gpu_pack, octet_pack_rows> },
+    { "octet_find_range", sizeof(gpu_gather), call<gpu_gather, octet_find_range> }, { "octet_gather", sizeof(gpu_gather), call<gpu_gather, octet_gather> },
+    { "octet_pack_rows", sizeof(gpu_pack), call<gpu_pack, octet_pack_rows> },
 };
 
 fake_cuda_state state = { 13000, 9, 0, 4, 1, 1 /* runs */, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", NULL, NULL, 0 };
@@ -51,6 +53,23 @@ int trouble(const char *name, bool on_device)
     }
     return on_device ? state.pending_fault : 0;
 }
+// A launch with its parameters, which it copies.
+struct launch_config { unsigned grid[3], block[3], shared; void *stream; struct { int id; char pad[4]; unsigned cluster[16]; } *attributes; unsigned count; };
+struct launched { const kernel *k; unsigned blocks, threads, cluster; alignas(128) unsigned char params[4096]; };
+bool capturing;
+std::vector<launched> graph;
+
+int run(const launched &l)
+{
+    if (!state.runs_kernels) return 0;
+    if (state.seed) emu::seed = state.seed * 2654435761u + 88172645463325252u;
+    state.seed = 0;
+    if (emu::launch(l.blocks, l.threads, l.cluster, [&] { l.k->run(l.params); })) return 0;
+    state.violations++;
+    state.pending_fault = LAUNCH_FAILED;
+    return 0;
+}
+
 #define TROUBLE(name, on_device) if (const int t = trouble(name, on_device)) return t
 
 }
@@ -93,6 +112,20 @@ EXPORT int cuCtxPushCurrent_v2(void *c) { TROUBLE("cuCtxPushCurrent", false); if
 EXPORT int cuCtxPopCurrent_v2(void **c) { if (!state.depth) return INVALID_CONTEXT; state.depth--; *c = &primary; return 0; }
 EXPORT int cuStreamGetCtx(void *stream, void **c) { TROUBLE("cuStreamGetCtx", false); *c = stream == FAKE_FOREIGN_STREAM ? &foreign : &primary; return 0; }
 EXPORT int cuStreamSynchronize(void *) { TROUBLE("cuStreamSynchronize", true); state.synchronizations++; return 0; }
+
+// Streams and graphs: a captured launch is kept with its parameters, and run by cuGraphLaunch.
+EXPORT int cuStreamCreate(void **stream, unsigned) { *stream = FAKE_STREAM; return 0; }
+EXPORT int cuStreamDestroy_v2(void *) { return 0; }
+EXPORT int cuStreamBeginCapture_v2(void *, int) { if (capturing) return INVALID_VALUE; capturing = true; graph.clear(); return 0; }
+EXPORT int cuStreamEndCapture(void *, void **g) { if (!capturing) return INVALID_VALUE; capturing = false; *g = &graph; return 0; }
+EXPORT int cuGraphInstantiateWithFlags(void **executable, void *g, unsigned long long) { *executable = g; return g == &graph ? 0 : INVALID_VALUE; }
+EXPORT int cuGraphLaunch(void *executable, void *)
+{
+    if (executable != &graph) return INVALID_VALUE;
+    for (const launched &l : graph)
+        if (const int t = run(l)) return t;
+    return 0;
+}
 
 EXPORT int cuMemAlloc_v2(uint64_t *p, size_t bytes)
 {
@@ -172,8 +205,6 @@ EXPORT int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *p, co
     return 0;
 }
 
-struct launch_config { unsigned grid[3], block[3], shared; void *stream; struct { int id; char pad[4]; unsigned cluster[16]; } *attributes; unsigned count; };
-
 EXPORT int cuLaunchKernelEx(const launch_config *c, void *k, void **params, void **extra)
 {
     TROUBLE("cuLaunchKernelEx", true);
@@ -189,14 +220,11 @@ EXPORT int cuLaunchKernelEx(const launch_config *c, void *k, void **params, void
     state.launches++;
     state.last_stream = c->stream;
     snprintf(state.last_kernel, sizeof state.last_kernel, "%s", r->name);
-    if (!state.runs_kernels) return 0;
-    if (state.seed) emu::seed = state.seed * 2654435761u + 88172645463325252u;
-    state.seed = 0;
-    // parameters are copied by the launch: keep them where a tensor map may be
-    alignas(128) static unsigned char copy[4096];
-    memcpy(copy, params[0], strstr(r->name, "gather") || strstr(r->name, "find_range") ? sizeof(gpu_gather) : strstr(r->name, "pack") ? sizeof(gpu_pack) : sizeof(gpu_params));
-    if (emu::launch(c->grid[0], c->block[0], cluster, [&] { r->run(copy); })) return 0;
-    state.violations++;
-    state.pending_fault = LAUNCH_FAILED;
-    return 0;
+    launched l = { r, c->grid[0], c->block[0], cluster, {} };
+    memcpy(l.params, params[0], r->bytes);
+    if (capturing) {
+        graph.push_back(l);
+        return 0;
+    }
+    return run(l);
 }
