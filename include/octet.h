@@ -67,7 +67,7 @@ typedef enum octet_status {
     OCTET_EINVAL,       /* an argument breaks its documented contract             */
     OCTET_ENOMEM,       /* an allocation failed; nothing has changed              */
     OCTET_EUNSUPPORTED, /* well-formed, but nothing on this machine computes it   */
-    OCTET_EDEVICE,      /* a device driver failed (no GPU backend in this version)*/
+    OCTET_EDEVICE,      /* there is no GPU to be had, or its driver failed        */
     OCTET_ECORRUPT      /* a packed blob does not match its checksum              */
 } octet_status;
 

@@ -18,7 +18,7 @@ HOPPER = 168  # what 384 threads may have at entry; setmaxnreg moves them to whe
 # source, architectures, registers of each kernel
 BUDGET = [
     ("portable", ("80", "90", "100", "120"), {"octet_portable_s32": 128, "octet_portable_f32": 128}),
-    ("prepare", ("80", "90", "100", "120"), {"octet_find_range": 48, "octet_gather": 48, "octet_pack_rows": 64}),
+    ("prepare", ("80", "90", "100", "120"), {"octet_find_range": 96, "octet_gather": 128, "octet_gather_columns": 128, "octet_pack_rows": 64}),
     ("hopper_s8", ("90a",), None),
     ("hopper_16", ("90a",), None),
 ]

@@ -82,6 +82,16 @@ Test(gpu, opens_and_describes)
     cr_assert_str_eq(i.name, "emulated GPU");
     cr_assert(i.driver == 13000 && i.major == 9 && i.minor == 0 && i.processors == 4);
     octet_gpu_free(g);
+    octet_gpu_kernel k = OCTET_GPU_KERNEL;
+    int kernels = 0;
+    WORKS(octet_gpu_create(NULL, &g));
+    octet_gemm_desc d = OCTET_GEMM_DESC;
+    d.n = d.k = 512, d.a = d.b = d.c = OCTET_BF16;
+    for (; octet_gpu_kernel_at(g, kernels, &d, 64, &k) == OCTET_OK; kernels++) cr_assert(*k.name && (*k.refused || k.microseconds > 0));
+    cr_assert_eq(kernels, gpu_kernel_count);
+    FAILS(octet_gpu_kernel_at(g, kernels, &d, 64, &k), OCTET_EINVAL, "there are kernels 0 ..");
+    FAILS(octet_gpu_kernel_at(g, 0, &d, -1, &k), OCTET_EINVAL, "m is negative");
+    octet_gpu_free(g);
     octet_gpu_free(NULL);
     FAILS(octet_gpu_describe(NULL, &i), OCTET_EINVAL, "NULL");
     FAILS(octet_gpu_create(NULL, NULL), OCTET_EINVAL, "out is NULL");
@@ -144,6 +154,8 @@ Test(gpu, every_call_may_fail)
     }
     s->failing = "cuMemAlloc", s->failing_with = 2;
     FAILS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &b), OCTET_ENOMEM, "no device memory");
+    s->failing = "cuMemAlloc", s->failing_with = 1;
+    FAILS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &b), OCTET_EDEVICE, "cuMemAlloc: invalid argument");
     static const char *const running[] = { "cuCtxPushCurrent", "cuStreamGetCtx", "cuTensorMapEncodeTiled", "cuLaunchKernelEx" };
     for (size_t i = 0; i < COUNT(running); i++) {
         s->failing = running[i], s->failing_with = 1;
@@ -176,6 +188,16 @@ Test(gpu, a_fault_stays)
     FAILS(octet_gpu_plan_gemm(g, &f.d, NULL, &p), OCTET_EDEVICE, "an earlier fault");
     fixture_free(&f);
     octet_gpu_free(g);
+    static const int ends[] = { 710, 719 }; /* wherever it comes up */
+    for (size_t i = 0; i < COUNT(ends); i++) {
+        WORKS(octet_gpu_create(NULL, &g));
+        fixture_new(&f, g, NULL);
+        s->failing = "cuMemAlloc", s->failing_with = ends[i];
+        FAILS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &b), OCTET_EDEVICE, "cuMemAlloc");
+        FAILS(octet_gpu_run(f.p, &f.x, NULL, NULL, 0), OCTET_EDEVICE, "an earlier fault");
+        fixture_free(&f);
+        octet_gpu_free(g);
+    }
 }
 
 /* Only enqueues: no allocation, no loading, no waiting; the stream is the caller's; the current context is as it was. */
@@ -315,6 +337,19 @@ Test(gpu, workspace_is_as_asked)
     FAILS(octet_gpu_run(f.p, &x, NULL, NULL, 0), OCTET_EINVAL, "octet_gpu_workspace_bytes");
     FAILS(octet_gpu_run(f.p, &x, NULL, w.p, bytes - 1), OCTET_EINVAL, "octet_gpu_workspace_bytes");
     FAILS(octet_gpu_run(f.p, &x, NULL, (char *)w.p + 64, bytes), OCTET_EINVAL, "multiple of 256");
+    octet_gemm_args over = x;
+    over.c = (char *)w.p + 128;
+    FAILS(octet_gpu_run(f.p, &over, NULL, w.p, bytes), OCTET_EINVAL, "c overlaps the workspace");
+    octet_batch batch = OCTET_BATCH; /* of two, the second not at a multiple of 16 */
+    octet_gemm_args base = f.x;
+    base.m = 8, batch.count = 2, batch.stride_a = 8 * K + 1, batch.stride_c = 8 * N;
+    cr_assert_eq(octet_gpu_workspace_bytes(f.p, &base), 0);
+    const size_t of_batch = octet_gpu_batch_workspace_bytes(f.p, &base, &batch);
+    cr_assert_gt(of_batch, 0);
+    FAILS(octet_gpu_run_batch(f.p, &base, &batch, NULL, NULL, 0), OCTET_EINVAL, "product 1: the workspace is smaller");
+    WORKS(octet_gpu_run_batch(f.p, &base, &batch, NULL, w.p, of_batch));
+    batch.count = -1;
+    cr_assert_eq(octet_gpu_batch_workspace_bytes(f.p, &base, &batch), 0);
     const int launches = s->launches;
     WORKS(octet_gpu_run(f.p, &x, NULL, w.p, bytes));
     cr_assert_eq(s->launches, launches + 2);
@@ -359,6 +394,13 @@ Test(gpu, memory_is_the_hosts)
     FAILS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &b), OCTET_ENOMEM, "no device memory");
     c.refuse = false, c.crooked = true;
     FAILS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &b), OCTET_EINVAL, "multiple of 256");
+    cr_assert_eq(c.allocations, 0);
+    c.crooked = false;
+    WORKS(octet_gpu_pack(f.p, f.weights.p, N, NULL, NULL, &f.b));
+    fake()->pending_fault = 700;
+    FAILS(octet_gpu_sync(g, NULL), OCTET_EDEVICE, "illegal memory access");
+    fake()->pending_fault = 0;
+    octet_packed_free(f.b); /* goes back to the host whatever became of the device */
     cr_assert_eq(c.allocations, 0);
     f.b = NULL;
     fixture_free(&f);

@@ -133,3 +133,16 @@ Test(gpu_choice, costs_are_sensible)
         before = cost;
     }
 }
+
+/* A floating result may not depend on m: tensor cores, once they serve a plan, serve it at each m; sums of integers are the same anywhere. */
+Test(gpu_choice, never_other_bits_by_m)
+{
+    const octet_gpu_info g = h200();
+    for (int64_t k = 0; k < 40; k++)
+        for (int64_t m = 1; m < 70000; m = m * 3 + 1) {
+            const gpu_problem floats = { m, 4096, k, OCTET_F16, OCTET_F16, false, false, false };
+            cr_assert_geq(gpu_choose(candidates(&g, &floats), &g, &floats), GPU_FIRST_HOPPER);
+            const gpu_problem integers = { m, 4096, k, OCTET_U8, OCTET_S8, false, true, false };
+            cr_assert_geq(gpu_choose(candidates(&g, &integers), &g, &integers), 0);
+        }
+}

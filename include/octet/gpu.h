@@ -7,16 +7,17 @@
  *
  * Rules that hold for every function here
  *
- *   Enqueue     A run or a pack only puts work on `stream`, a CUstream (cudaStream_t) of the context's device; NULL is the legacy
- *               default stream. It neither waits nor allocates nor loads, so runs may be captured in a graph. The operands, and
- *               the workspace, must stay until the stream has come past them. A stream of another device is refused.
+ *   Enqueue     A run only puts work on `stream`, a CUstream (cudaStream_t) of the context's device; NULL is the legacy
+ *               default stream. It neither waits nor allocates nor loads, so runs may be captured in a graph. A pack allocates first, then
+ *               enqueues. Operands, workspace, packed operand and plan must stay until the stream has come past them, and as long as a
+ *               graph holds them. A stream of another device is refused.
  *   Context     The device's primary context, as the CUDA runtime uses it. The caller's current context is as it was on return.
  *   Failures    As in octet.h. What fails on the device later surfaces at a later call or in octet_gpu_sync, as OCTET_EDEVICE; after
  *               a fault that ends a context every call says so.
  *   Exact       Integer products equal the CPU's bit for bit. Floating point ones do too on the portable kernel. On tensor
  *               cores a sum of k products is within  k 2^-22 sum |a b|  of the exact one (they add in f32, without
  *               rounding each step to nearest); what follows is octet_run's, one rounding a step. A result depends on the
- *               plan and the device, not on m, the batch, or what else runs: nothing here adds atomically.
+ *               plan and the device, not on m (below 2^31 rows), the batch, or what else runs: nothing here adds atomically.
  *   Fork        A child may not use a parent's contexts: it gets OCTET_EDEVICE.
  *   Threads     As in octet.h; one workspace for each run in flight.
  */
@@ -46,7 +47,7 @@ typedef struct octet_gpu_opts {
 #define OCTET_GPU_OPTS { sizeof(octet_gpu_opts), 0, { 0, 0, 0 } }
 
 /* Opens a device and retains its primary context. opts may be NULL.
- * OCTET_EDEVICE: no driver, one older than CUDA 12.0, no such device, an architecture octet has no kernels for, or a build without
+ * OCTET_EDEVICE: no driver, one older than the nvcc that built the kernels (12 at least), no such device, an architecture octet has no kernels for, or a build without
  * nvcc. OCTET_EINVAL, OCTET_ENOMEM. */
 OCTET_API octet_status octet_gpu_create(const octet_gpu_opts *opts, octet_gpu **out);
 /* Gives the device up; it stays open while a plan uses it. NULL is fine. */
@@ -83,15 +84,16 @@ typedef struct octet_gpu_choice {
 OCTET_API octet_status octet_gpu_plan_gemm(octet_gpu *, const octet_gemm_desc *desc, const octet_gpu_choice *choice, octet_plan **out);
 
 /* As octet_pack, on the device: b, and the scales and zeros in qb if given, are device pointers, and must stay until the stream
- * has come past. Zero points given by column are not checked. Takes 128-byte rows of k, one for each column
- * of B rounded up to 32, and 12 bytes a column. OCTET_ENOMEM: the allocator returned 0. octet_packed_free frees it,
- * waiting for the device where the default allocator is used. */
+ * has come past. Zero points given by column are not checked. Takes rows of k at multiples of 128 bytes, one for each column of B
+ * rounded up to 32, and 12 bytes a column (8 for each group, weight-only; none with a floating B). OCTET_ENOMEM: there is no more. octet_packed_free
+ * frees it, waiting for the device where the default allocator is used. */
 OCTET_API octet_status octet_gpu_pack(const octet_plan *, const void *b, int64_t ldb, const octet_quant *qb, void *stream, octet_packed **out);
 
 /* Bytes of workspace that a run with these arguments needs: 0 where A goes to the kernel as it lies. (Otherwise A is first
  * brought into rows at multiples of 128 bytes, quantized if it is to be.) More never hurts; the most of several runs serves all,
- * one after another on a stream. */
+ * one after another on a stream, and that is what a batch needs. 0 also for arguments that a run refuses. */
 OCTET_API size_t octet_gpu_workspace_bytes(const octet_plan *, const octet_gemm_args *args);
+OCTET_API size_t octet_gpu_batch_workspace_bytes(const octet_plan *, const octet_gemm_args *args, const octet_batch *batch);
 
 /*
  * As octet_run: the pointers in args are device pointers, args->b comes from octet_gpu_pack. Not taken: done (must be NULL); workspace is
@@ -100,7 +102,7 @@ OCTET_API size_t octet_gpu_workspace_bytes(const octet_plan *, const octet_gemm_
 OCTET_API octet_status octet_gpu_run(const octet_plan *, const octet_gemm_args *args, void *stream, void *workspace, size_t bytes);
 
 /* As octet_run_batch; the vectors of pointers and m_offsets are host memory, read before the call returns; what they point to is the
- * device's. The products are enqueued one after another and share the workspace: that of the largest. */
+ * device's. The products are enqueued one after another and share the workspace. */
 OCTET_API octet_status octet_gpu_run_batch(const octet_plan *, const octet_gemm_args *args, const octet_batch *batch,
                                            void *stream, void *workspace, size_t bytes);
 

@@ -27,6 +27,7 @@
 const gpu_kernel_row gpu_kernels[] = {
     [GPU_RANGE] = { "octet_find_range", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_GATHER] = { "octet_gather", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
+    [GPU_GATHER_COLUMNS] = { "octet_gather_columns", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_PACK] = { "octet_pack_rows", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_PORTABLE_S32] = { "octet_portable_s32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, 64, 64, 0, 1, 0, false },
     [GPU_PORTABLE_F32] = { "octet_portable_f32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, 64, 64, 0, 1, 0, false },
@@ -71,7 +72,7 @@ static int64_t packed_rows(const gpu_problem *p) { return gpu_packed_rows(p->n, 
 double gpu_cost(const gpu_kernel_row *r, const octet_gpu_info *g, const gpu_problem *p)
 {
     const double processors = g->processors > 0 ? g->processors : 1;
-    const int64_t m = max64(1, p->m), rows = packed_rows(p);
+    const int64_t m = min64(max64(1, p->m), INT64_C(1) << 40), rows = packed_rows(p); /* past it costs only compare */
     const int64_t tiles_m = ceil_div(m, r->bm * r->cluster) * r->cluster, tiles_n = ceil_div(rows, r->bn);
     const double rounds = (double)ceil_div(tiles_m * tiles_n, (int64_t)processors);
     if (r->role != GPU_HOPPER) /* 128 lanes at a third of their rate */
@@ -97,8 +98,12 @@ int gpu_choose(uint64_t candidates, const octet_gpu_info *g, const gpu_problem *
 {
     int best = -1;
     double least = 0;
+    bool tensor_cores = false;
+    for (int i = GPU_FIRST_HOPPER; i < gpu_kernel_count; i++)
+        tensor_cores = tensor_cores || (candidates >> i & 1 && !*gpu_refuses(&gpu_kernels[i], g, p, true));
     for (int i = 0; i < gpu_kernel_count; i++) {
         if (!(candidates >> i & 1) || *gpu_refuses(&gpu_kernels[i], g, p, true)) continue;
+        if (gpu_kernels[i].role == GPU_PORTABLE && tensor_cores && !p->integer) continue; /* other bits: never by m */
         const double cost = gpu_cost(&gpu_kernels[i], g, p);
         if (best < 0 || cost < least) best = i, least = cost;
     }

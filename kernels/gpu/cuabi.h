@@ -55,7 +55,10 @@ typedef struct cu_launch {
     X(launch,         cuLaunchKernelEx,             (const cu_launch *launch, void *kernel, void **params, void **extra))
 
 #define CU_FIELD(field, symbol, args) int (*field) args;
-typedef struct cu_driver { CU_CALLS(CU_FIELD) } cu_driver;
+typedef struct cu_driver {
+    CU_CALLS(CU_FIELD)
+    int (*func_load)(void *function); /* finishes a lazy load; NULL in drivers before 12.4 */
+} cu_driver;
 #undef CU_FIELD
 
 #endif

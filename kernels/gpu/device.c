@@ -10,7 +10,7 @@
 /* What ends a context: every later call would say the same. */
 static bool ends_context(int result)
 {
-    static const int ends[] = { 214, 220, 226, 700, 702, 709, 713, 714, 715, 716, 717, 718, 719, 999 };
+    static const int ends[] = { 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999 };
     for (size_t i = 0; i < COUNT(ends); i++)
         if (result == ends[i]) return true;
     return false;
@@ -196,6 +196,7 @@ octet_status octet_gpu_kernel_at(const octet_gpu *g, int i, const octet_gemm_des
     if (size < sizeof(size_t) || size > 4096) return fail(OCTET_EINVAL, "%s: out->size is not of a known version; initialize with OCTET_GPU_KERNEL", who);
     if (desc && !copy_versioned(&d, sizeof d, sizeof(size_t), desc)) return fail(OCTET_EINVAL, "%s: desc->size is not of a known version", who);
     const char *broken = desc ? gemm_breach(&d) : NULL;
+    if (!broken && m < 0) broken = "m is negative";
     if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);
     const gpu_kernel_row *r = &gpu_kernels[i];
     const gpu_problem p = desc ? gpu_problem_of(&d, m) : (gpu_problem){ 0 };

@@ -22,7 +22,7 @@ typedef struct gpu_kernel_row {
     bool        seen;      /* checked and measured on a device */
 } gpu_kernel_row;
 
-enum { GPU_RANGE, GPU_GATHER, GPU_PACK, GPU_PORTABLE_S32, GPU_PORTABLE_F32, GPU_FIRST_HOPPER, GPU_KERNELS_MAX = 64 };
+enum { GPU_RANGE, GPU_GATHER, GPU_GATHER_COLUMNS, GPU_PACK, GPU_PORTABLE_S32, GPU_PORTABLE_F32, GPU_FIRST_HOPPER, GPU_KERNELS_MAX = 64 };
 extern const gpu_kernel_row gpu_kernels[];
 extern const int gpu_kernel_count;
 

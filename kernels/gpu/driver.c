@@ -88,6 +88,8 @@ static bool open_locked(void)
         memcpy(&cu.field, &p, sizeof p); }
     CU_CALLS(CU_FIND)
 #undef CU_FIND
+    void *load = dlsym(so, "cuFuncLoad"); /* CUDA 12.4 */
+    memcpy(&cu.func_load, &load, sizeof load);
     if (driver_check(&cu, cu.init(0), "cuInit") || driver_check(&cu, cu.version(&version), "cuDriverGetVersion")) return false;
     if (version < LEAST_DRIVER) {
         fail(OCTET_EDEVICE, "the NVIDIA driver is of CUDA %d.%d: octet needs %d.0 or later", version / 1000, version % 1000 / 10, LEAST_DRIVER / 1000);
@@ -102,7 +104,8 @@ const cu_driver *driver_open(void)
     const int kept = errno;
     pthread_mutex_lock(&opening);
     if (!opened) opened = open_locked(); /* tried again by the next caller: a driver may come up later */
+    const cu_driver *cu = opened ? &driver : NULL;
     pthread_mutex_unlock(&opening);
     errno = kept;
-    return opened ? &driver : NULL;
+    return cu;
 }

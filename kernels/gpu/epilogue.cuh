@@ -35,6 +35,7 @@ template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16
 template <class T> GPU_FN void load_four(const T *p, int count, bool wide, T v[4])
 {
     if (wide && count == 4) {
+        check_aligned(p, alignof(piece<T, 4>));
         const piece<T, 4> w = *(const piece<T, 4> *)(const void *)p;
 #pragma unroll
         for (int c = 0; c < 4; c++) v[c] = w.v[c];
@@ -124,6 +125,7 @@ template <class T, int N> GPU_FN void store(const gpu_epilogue &e, const eight &
         piece<T, N> w;
 #pragma unroll
         for (int i = 0; i < N; i++) w.v[i] = v[i];
+        check_aligned(c, alignof(piece<T, N>));
         *(piece<T, N> *)(void *)c = w;
     } else {
 #pragma unroll

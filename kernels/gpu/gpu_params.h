@@ -81,6 +81,7 @@ typedef struct gpu_gather {
     float       scale;
     int32_t     zero, a_type, as;     /* as: the type it has in out               */
     int32_t     dynamic, per_tensor, most;
+    int32_t     wide;                 /* eight neighbours of a row lie at a multiple of their size */
 } gpu_gather;
 
 typedef struct gpu_pack {

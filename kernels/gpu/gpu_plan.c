@@ -2,6 +2,7 @@
 #include "gpu_plan.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 /* Every kernel that some m can reach is brought onto the device now, so that a run never loads. */
 static octet_status load_kernels(octet_gpu *g, uint64_t wanted)
@@ -10,7 +11,9 @@ static octet_status load_kernels(octet_gpu *g, uint64_t wanted)
     if (st) return st;
     for (int i = 0; !st && i < gpu_kernel_count; i++) {
         void *function;
-        if (wanted >> i & 1) st = gpu_check(g, g->cu->function(&function, g->kernels[i]), "cuKernelGetFunction");
+        if (!(wanted >> i & 1)) continue;
+        st = gpu_check(g, g->cu->function(&function, g->kernels[i]), "cuKernelGetFunction");
+        if (!st && g->cu->func_load) st = gpu_check(g, g->cu->func_load(function), "cuFuncLoad");
     }
     gpu_leave(g);
     return st;
@@ -46,7 +49,7 @@ octet_status octet_gpu_plan_gemm(octet_gpu *g, const octet_gemm_desc *desc, cons
     if (!candidates)
         st = c.kernel ? refused ? fail(OCTET_EUNSUPPORTED, "%s: %s: %s", who, c.kernel, refused) : fail(OCTET_EINVAL, "%s: there is no kernel %s", who, c.kernel)
                       : fail(OCTET_EUNSUPPORTED, "%s: OCTET_NO_FALLBACK is set, and no other kernel than the portable one takes this product", who);
-    if (!st) st = load_kernels(g, candidates | 1u << GPU_RANGE | 1u << GPU_GATHER | 1u << GPU_PACK);
+    if (!st) st = load_kernels(g, candidates | 1u << GPU_RANGE | 1u << GPU_GATHER | 1u << GPU_GATHER_COLUMNS | 1u << GPU_PACK);
     gpu_plan *own = st ? NULL : mem_alloc(&p->ctx->allocator, sizeof *own);
     if (!st && !own) st = fail(OCTET_ENOMEM, "%s: no memory for a plan", who);
     if (st) {
@@ -81,22 +84,30 @@ typedef struct packed_layout { int64_t rows, pitch; size_t scales, zeros, sums, 
 
 static packed_layout layout_of(const octet_plan *p)
 {
+    const bool scaled = !is_floating(p->desc.b), integer = !p->b.floating;
     const int bits = p->desc.b == OCTET_S4 || p->desc.b == OCTET_U4 ? 4 : 8 * format_of(p->desc.b)->bytes;
-    const size_t values = 4 * (size_t)round_up(max64(1, p->b.groups) * p->b.n, 64);
+    const size_t columns = 4 * (size_t)round_up(p->b.n, 64), grouped = 4 * (size_t)round_up(p->b.groups * p->b.n, 64);
     packed_layout l = { gpu_packed_rows(p->b.n, p->b.gated), round_up(max64(1, ceil_div(p->b.k * bits, 8)), GPU_PITCH), 0, 0, 0, 0, 0 };
     l.scales = (size_t)(l.rows * l.pitch);
-    l.zeros = l.scales + values;
-    l.sums = l.zeros + values;
-    l.float_zeros = l.sums + values;
-    l.bytes = l.float_zeros + values + 256; /* never none */
+    l.zeros = l.scales + (scaled ? grouped : 0);
+    l.sums = l.zeros + (integer ? columns : 0);
+    l.float_zeros = l.sums + (integer ? columns : 0);
+    l.bytes = l.float_zeros + (scaled && !integer ? grouped : 0) + 256; /* never none */
     return l;
 }
 
-static uint64_t device_alloc(octet_gpu *g, size_t bytes)
+static octet_status device_alloc(octet_gpu *g, size_t bytes, uint64_t *at)
 {
-    uint64_t at = 0;
-    if (g->allocator.alloc) return g->allocator.alloc(g->allocator.user, bytes);
-    return g->cu->alloc(&at, bytes) == CU_OK ? at : 0;
+    const char *who = "octet_gpu_pack";
+    enum { OUT_OF_MEMORY = 2 };
+    *at = 0;
+    if (!g->allocator.alloc) {
+        const int result = g->cu->alloc(at, bytes);
+        if (result != CU_OK && result != OUT_OF_MEMORY) return gpu_check(g, result, "cuMemAlloc");
+    } else {
+        *at = g->allocator.alloc(g->allocator.user, bytes);
+    }
+    return *at ? OCTET_OK : fail(OCTET_ENOMEM, "%s: no device memory for %zu bytes", who, bytes);
 }
 
 static void device_free(octet_gpu *g, uint64_t at, size_t bytes)
@@ -108,7 +119,9 @@ static void device_free(octet_gpu *g, uint64_t at, size_t bytes)
 void gpu_packed_drop(octet_packed *h)
 {
     octet_gpu *g = h->plan->gpu->gpu;
-    if (h->gpu->memory && !gpu_enter(g, "octet_packed_free")) {
+    if (g->allocator.free && g->owner == getpid()) { /* the host's memory goes back to it whatever the device says */
+        g->allocator.free(g->allocator.user, h->gpu->memory, h->gpu->bytes);
+    } else if (!g->allocator.free && !gpu_enter(g, "octet_packed_free")) {
         device_free(g, h->gpu->memory, h->gpu->bytes);
         gpu_leave(g);
     }
@@ -132,9 +145,9 @@ octet_status octet_gpu_pack(const octet_plan *p, const void *b, int64_t ldb, con
     if (st) return st;
     octet_packed *h = mem_alloc(host, sizeof *h);
     gpu_packed *own = mem_alloc(host, sizeof *own);
-    const uint64_t memory = h && own ? device_alloc(g, l.bytes) : 0;
-    if (!memory) st = fail(OCTET_ENOMEM, "%s: no %s memory", who, h && own ? "device" : "host");
-    else if (memory % 256) st = fail(OCTET_EINVAL, "%s: the allocator's memory is not at a multiple of 256", who);
+    uint64_t memory = 0;
+    st = h && own ? device_alloc(g, l.bytes, &memory) : fail(OCTET_ENOMEM, "%s: no host memory", who);
+    if (!st && memory % 256) st = fail(OCTET_EINVAL, "%s: the allocator's memory is not at a multiple of 256", who);
     if (!st && l.rows) {
         const bool integer = !p->b.floating, scaled = !is_floating(p->desc.b);
         gpu_pack pack = {

@@ -35,7 +35,7 @@ static before plan_before(const octet_plan *p, const octet_gemm_args *x)
     w.quantizes = is_floating(d->a) && !p->b.floating;
     w.ranges = d->flags & OCTET_DYNAMIC && d->scale_a == OCTET_PER_TENSOR;
     if (w.kernel >= GPU_FIRST_HOPPER) /* a tensor map wants rows along k at multiples of 16 bytes */
-        w.gathers = d->trans_a || (uintptr_t)x->a % 16 || (x->lda * p->a->bytes) % 16 || x->lda * p->a->bytes >= INT64_C(1) << 40;
+        w.gathers = d->trans_a || (uintptr_t)x->a % 16 || x->lda >= (INT64_C(1) << 40) / p->a->bytes || x->lda * p->a->bytes % 16;
     w.gathers = w.gathers || w.quantizes;
     w.sums = !p->b.floating && (!x->b || x->b->gpu->has_zeros);
     w.pitch = round_up(max64(1, d->k) * met_bytes(p), GPU_PITCH);
@@ -179,10 +179,12 @@ static octet_status prepare(const octet_plan *p, const octet_gemm_args *x, const
         .given_zero_rows = d->zero_a == OCTET_PER_ROW ? x->zero_a_rows : NULL, .scale = x->scale_a, .zero = x->zero_a,
         .a_type = (int32_t)d->a, .as = (int32_t)as, .dynamic = dynamic, .per_tensor = w->ranges,
         .most = as == OCTET_S8 || (d->flags & OCTET_REDUCED) ? 127 : 255,
+        .wide = !d->trans_a && fits(x->a, x->lda, p->a->bytes, 8),
     };
+    const bool columns = d->trans_a && x->lda > 1;
     octet_status st = OCTET_OK;
     if (w->ranges) st = gpu_launch(g, GPU_RANGE, GPU_PARTIALS, THREADS_PREPARE, 0, 1, stream, &q);
-    if (!st) st = gpu_launch(g, GPU_GATHER, min64(x->m, 65536), THREADS_PREPARE, 0, 1, stream, &q);
+    if (!st) st = gpu_launch(g, columns ? GPU_GATHER_COLUMNS : GPU_GATHER, min64(columns ? ceil_div(x->m, 32) : x->m, 65536), THREADS_PREPARE, 0, 1, stream, &q);
     return st;
 }
 
@@ -216,12 +218,16 @@ static octet_status enqueue(const octet_plan *p, const octet_gemm_args *x, const
 
 /* ---- the calls ---- */
 
-static const char *workspace_breach(const before *w, const void *workspace, size_t bytes)
+static const char *workspace_breach(const octet_plan *p, const octet_gemm_args *x, const before *w, const void *workspace, size_t bytes)
 {
+    const octet_gemm_desc *d = &p->desc;
     if (w->kernel < 0) return "no kernel of this plan takes so large an m";
     if (!w->bytes) return NULL;
     if (!workspace || bytes < w->bytes) return "the workspace is smaller than octet_gpu_workspace_bytes";
-    return (uintptr_t)workspace % 256 ? "the workspace is not at a multiple of 256" : NULL;
+    if ((uintptr_t)workspace % 256) return "the workspace is not at a multiple of 256";
+    const int64_t lines = d->trans_c ? p->out_n : x->m, width = d->trans_c ? x->m : p->out_n; /* checked before: they do not overflow */
+    const uintptr_t c = (uintptr_t)x->c, c_end = c + (uintptr_t)(lines && width ? ((lines - 1) * x->ldc + width) * p->c->bytes : 0), own = (uintptr_t)workspace;
+    return c < own + w->bytes && own < c_end ? "c overlaps the workspace" : NULL;
 }
 
 static octet_status args_of(const char *who, const octet_plan *p, const octet_gemm_args *args, octet_gemm_args *x)
@@ -245,6 +251,22 @@ size_t octet_gpu_workspace_bytes(const octet_plan *p, const octet_gemm_args *arg
     return plan_before(p, &x).bytes;
 }
 
+size_t octet_gpu_batch_workspace_bytes(const octet_plan *p, const octet_gemm_args *args, const octet_batch *batch)
+{
+    const char *who = "octet_gpu_batch_workspace_bytes";
+    octet_gemm_args x, y;
+    octet_batch b;
+    size_t most = 0;
+    if (args_of(who, p, args, &x) || batch_check(who, p, &x, batch, &b)) return 0;
+    for (int64_t i = 0; i < b.count; i++) {
+        y = x;
+        batch_args(p, &x, &b, i, &y);
+        const size_t bytes = plan_before(p, &y).bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 octet_status octet_gpu_run(const octet_plan *p, const octet_gemm_args *args, void *stream, void *workspace, size_t bytes)
 {
     const char *who = "octet_gpu_run";
@@ -253,7 +275,7 @@ octet_status octet_gpu_run(const octet_plan *p, const octet_gemm_args *args, voi
     if (st) return st;
     const char *broken = gpu_args_breach(p, &x);
     const before w = broken ? (before){ 0 } : plan_before(p, &x);
-    if (!broken) broken = workspace_breach(&w, workspace, bytes);
+    if (!broken) broken = workspace_breach(p, &x, &w, workspace, bytes);
     if (broken) return fail(OCTET_EINVAL, "%s: %s", who, broken);
     st = gpu_enter_stream(p->gpu->gpu, who, stream);
     if (st) return st;
@@ -274,7 +296,7 @@ octet_status octet_gpu_run_batch(const octet_plan *p, const octet_gemm_args *arg
         y = x;
         batch_args(p, &x, &b, i, &y);
         const before w = plan_before(p, &y);
-        const char *broken = workspace_breach(&w, workspace, bytes);
+        const char *broken = workspace_breach(p, &y, &w, workspace, bytes);
         if (broken) return fail(OCTET_EINVAL, "%s: product %lld: %s", who, (long long)i, broken);
     }
     st = gpu_enter_stream(p->gpu->gpu, who, stream);

@@ -108,7 +108,9 @@ template <class OP, int MI, int BN> struct tile_sums {
 
 template <int STAGES, int CLUSTER> GPU_FN void release(uint32_t empty, int stage, int lane)
 {
-    if (lane < CLUSTER) barrier_arrive(empty + 8 * stage, (uint32_t)lane);
+    if (lane >= CLUSTER) return;
+    if (CLUSTER > 1) barrier_arrive_at(empty + 8 * stage, (uint32_t)lane);
+    else barrier_arrive(empty + 8 * stage);
 }
 
 // All of k. A stage is given back when the products of the next one are on their way: one group is always in flight.
@@ -149,25 +151,40 @@ GPU_FN void add_sums(const gpu_epilogue &e, const eight &x, float v[8])
 }
 GPU_FN void add_sums(const gpu_epilogue &, const eight &, int32_t *) {} // finish adds integer ones
 
-// The epilogue is long, so it is in the code once: a loop over the pieces of eight, each picked from its registers. With k = 0
-// (empty) nothing has ever been put there.
+// Piece `piece` of a thread's sums, eight neighbouring columns of one row: half of a block of 64 rows, group of 32 columns. One branch to
+// eight moves; as selections it would be more work than most epilogues.
+template <class OP, int MI, int BN> GPU_FN void pick(const tile_sums<OP, MI, BN> &sum, int piece, typename OP::sum v[8])
+{
+#define PICK(i) \
+    case i: \
+        if (i < MI * BN / 16) { \
+            constexpr int at = i < MI * BN / 16 ? i : 0; \
+            _Pragma("unroll") for (int c = 0; c < 8; c++) v[c] = sum.v[at / (BN / 16)][16 * (at % (BN / 16) / 2) + 4 * (c / 2) + 2 * (at % 2) + c % 2]; \
+            keep_branch(); \
+        } \
+        break;
+    switch (piece) {
+        PICK(0) PICK(1) PICK(2) PICK(3) PICK(4) PICK(5) PICK(6) PICK(7)
+        PICK(8) PICK(9) PICK(10) PICK(11) PICK(12) PICK(13) PICK(14) PICK(15)
+    }
+#undef PICK
+}
+
+// The epilogue is long, so it is in the code once: a loop over the pieces. With k = 0 (empty) nothing has ever been put there.
 template <class OP, int MI, int BN>
 GPU_FN void finish_tile(const gpu_epilogue &e, int64_t first_row, int64_t first_column, const tile_sums<OP, MI, BN> &sum, bool empty)
 {
-    constexpr int groups = BN / GPU_GROUP;
+    static_assert(MI * BN / 16 <= 16, "pick has sixteen pieces");
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
 #pragma unroll 1
-    for (int piece = 0; piece < MI * groups * 2; piece++) {
+    for (int piece = 0; piece < MI * BN / 16; piece++) {
         typename OP::sum v[8];
+        pick(sum, piece, v);
+        if (empty)
 #pragma unroll
-        for (int i = 0; i < MI * groups * 2; i++)
-            if (i == piece)
-#pragma unroll
-                for (int c = 0; c < 8; c++) v[c] = sum.v[i / 2 / groups][16 * (i / 2 % groups) + 4 * (c / 2) + 2 * (i % 2) + c % 2];
-#pragma unroll
-        for (int c = 0; c < 8; c++) v[c] = empty ? 0 : v[c];
-        const int64_t row = first_row + 64 * (piece / 2 / groups) + 16 * warp + lane / 4 + 8 * (piece % 2);
-        const eight x = columns_of(e, row, first_column / GPU_GROUP + piece / 2 % groups, lane % 4);
+            for (int c = 0; c < 8; c++) v[c] = 0;
+        const int64_t row = first_row + 64 * (piece / (BN / 16)) + 16 * warp + lane / 4 + 8 * (piece % 2);
+        const eight x = columns_of(e, row, first_column / GPU_GROUP + piece % (BN / 16) / 2, lane % 4);
         if (row >= e.m || !x.count[0]) continue;
         add_sums(e, x, v);
         finish(e, x, v);
@@ -181,8 +198,7 @@ template <class OP, int BM, int BN, int STAGES, int CLUSTER, int TURNS> GPU_FN v
     const int group = (int)threadIdx.x / 128;
     const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
     if (threadIdx.x == 0) {
-        tma_prefetch_map(&p.map_a);
-        tma_prefetch_map(&p.map_b);
+        if (p.k) tma_prefetch_map(&p.map_a), tma_prefetch_map(&p.map_b);
         for (int s = 0; s < STAGES; s++) {
             barrier_init(r.full + 8 * s, 1);
             barrier_init(r.empty + 8 * s, (TURNS ? 4 : 8) * CLUSTER); // a warp that reads it, and its twins
@@ -212,7 +228,7 @@ template <class OP, int BM, int BN, int STAGES, int CLUSTER, int TURNS> GPU_FN v
             // ahead of a stage that was not filled once since.
             if (TURNS) barrier_wait(r.went + 8 * (2 - group), (uint32_t)((turn + 1) / 2 & 1) ^ 1);
             multiply_tile<OP, MI, BM, BN, STAGES, CLUSTER>(r, at, steps, first, sum);
-            if (TURNS && threadIdx.x % 32 == 0) barrier_arrive(r.went + 8 * (group - 1), rank);
+            if (TURNS && threadIdx.x % 32 == 0) barrier_arrive(r.went + 8 * (group - 1));
             finish_tile<OP, MI, BN>(p.e, (int64_t)(tile.m * CLUSTER + (int)rank) * BM + first, (int64_t)tile.n * BN, sum, steps == 0);
         }
     }

@@ -33,13 +33,18 @@ template <class T> GPU_FN T b_value(const gpu_params &p, int64_t row, int64_t k)
     }
 }
 
+// Where row `row` of a tile has value k: values of k apart, and a word more after each 32 rows, so that the rows a warp reads are in
+// different banks.
+enum { LINE = TILE + TILE / 32 };
+GPU_FN int tile_at(int row, int k) { return k * LINE + row + row / 32; }
+
 GPU_FN int32_t multiply_add(int32_t a, int32_t b, int32_t c) { return (int32_t)((uint32_t)c + (uint32_t)a * (uint32_t)b); }
 GPU_FN float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 
 template <class T> GPU_FN void portable(const gpu_params &p)
 {
-    GPU_SHARED(T, a_tile, TILE * STEP);
-    GPU_SHARED(T, b_tile, TILE * STEP);
+    GPU_SHARED(T, a_tile, LINE * STEP);
+    GPU_SHARED(T, b_tile, LINE * STEP);
     const gpu_epilogue &e = p.e;
     const int t = (int)threadIdx.x, x8 = t % 8, y = t / 8; // 8 x 32 threads
     const int64_t rows = gpu_packed_rows(e.n, e.gated), across = ceil_div(rows, TILE), tiles = ceil_div(e.m, TILE) * across;
@@ -71,18 +76,18 @@ template <class T> GPU_FN void portable(const gpu_params &p)
                 load_eight((const T *)p.group_zeros + (p.group ? k0 / p.group * e.n : 0), at[0], false, zero);
             for (int i = t; i < TILE * STEP; i += THREADS) {
                 const int64_t row = i0 + i / STEP, b = j0 + i / STEP, k = k0 + i % STEP;
-                a_tile[i] = row < e.m && k < p.k ? a_value<T>(p, row, k) : (T)0;
-                b_tile[i] = b < rows && k < p.k ? b_value<T>(p, b, k) : (T)0;
+                a_tile[tile_at(i / STEP, i % STEP)] = row < e.m && k < p.k ? a_value<T>(p, row, k) : (T)0;
+                b_tile[tile_at(i / STEP, i % STEP)] = b < rows && k < p.k ? b_value<T>(p, b, k) : (T)0;
             }
             __syncthreads();
             const int steps = p.k - k0 < STEP ? (int)(p.k - k0) : STEP;
             for (int k = 0; k < steps; k++) {
                 T b[8];
 #pragma unroll
-                for (int c = 0; c < 8; c++) b[c] = b_tile[(x8 / 4 * GPU_GROUP + 8 * (c / 2) + 2 * (x8 % 4) + c % 2) * STEP + k] - zero[c];
+                for (int c = 0; c < 8; c++) b[c] = b_tile[tile_at(x8 / 4 * GPU_GROUP + 8 * (c / 2) + 2 * (x8 % 4) + c % 2, k)] - zero[c];
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    const T a = a_tile[(2 * y + r) * STEP + k];
+                    const T a = a_tile[tile_at(2 * y + r, k)];
 #pragma unroll
                     for (int c = 0; c < 8; c++) sum[r][c] = multiply_add(a, b[c], sum[r][c]);
                 }

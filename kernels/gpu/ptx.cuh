@@ -29,12 +29,14 @@ GPU_FN void barrier_wait(uint32_t bar, uint32_t parity)
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
                  "@p bra done;\nbra wait;\ndone:\n}" ::"r"(bar), "r"(parity) : "memory");
 }
-// At the same offset in block `rank` of the cluster.
-GPU_FN void barrier_arrive(uint32_t bar, uint32_t rank)
+// One arrival here, or at the same offset in block `rank` of the cluster. No scope wider than the default: what is handed over is
+// read by wgmma or not at all, and a release to the cluster would cost a fence of the whole GPU's in every stage.
+GPU_FN void barrier_arrive(uint32_t bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }
+GPU_FN void barrier_arrive_at(uint32_t bar, uint32_t rank)
 {
     asm volatile("{\n.reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(bar), "r"(rank) : "memory");
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(bar), "r"(rank) : "memory");
 }
 
 // ---- clusters ----
@@ -74,6 +76,11 @@ GPU_FN void pin(int32_t &r) { asm volatile("" : "+r"(r)::"memory"); }
 
 template <int R> GPU_FN void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
 template <int R> GPU_FN void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }
+
+// Ends a case of a switch, so that the compiler does not turn the switch into moves by predicates.
+GPU_FN void keep_branch() { asm volatile(""); }
+// Where the emulator checks that an access of several values lies at a multiple of their size.
+GPU_FN void check_aligned(const void *, size_t) {}
 
 // ---- numbers ----
 GPU_FN float float_of_half(uint16_t h) { return __half2float(__ushort_as_half(h)); }

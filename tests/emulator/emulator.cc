@@ -49,6 +49,8 @@ struct cta {
     std::map<const void *, std::vector<char>> statics;
     std::vector<gate> warps;
     gate all;
+    std::vector<int> registers; // of each warp's threads
+    bool initialized = false;   // the barriers' initialization was fenced
     int alive = 0;
     uint32_t rank = 0;
     index3 at;
@@ -64,6 +66,7 @@ struct fiber {
     cta *block = nullptr;
     int t = 0;
     index3 at;
+    bool fenced = false;                  // since the last group
     std::vector<mma> open;
     std::vector<std::vector<mma>> groups; // committed; an empty one has read already
 };
@@ -75,6 +78,7 @@ ucontext_t scheduler_context;
 fiber *now;
 std::vector<cta> blocks;
 gate cluster_gate;
+uint32_t window_end;
 std::vector<loading> in_flight;
 const std::function<void()> *body;
 
@@ -129,7 +133,7 @@ void land(const loading &l)
         for (uint32_t i = 0; i < l.m.box_inner; i++) {
             const int64_t inner = (int64_t)l.inner + i;
             const uint32_t a = swizzled(l.at + r * 128 + i * l.m.bytes);
-            if (a + l.m.bytes > SHARED + WINDOW) { violation("a TMA load outside shared memory"); return; }
+            if (a + l.m.bytes > window_end) { violation("a TMA load outside shared memory"); return; }
             if (inner >= 0 && inner < (int64_t)l.m.inner && outer >= 0 && outer < (int64_t)l.m.outer)
                 memcpy(&l.to->memory[a], l.m.p + outer * l.m.pitch + inner * l.m.bytes, l.m.bytes);
             else
@@ -160,7 +164,7 @@ void operand(uint64_t d, int row, char to[32])
     if ((start & 1023) >= 128) violation("an operand does not begin at a multiple of 1024");
     for (int half = 0; half < 2; half++) {
         const uint32_t a = swizzled(start + (uint32_t)(row >> 3) * stride + (row & 7) * 128 + 16 * half);
-        if (a + 16 > SHARED + WINDOW) { violation("a wgmma operand outside shared memory"); return; }
+        if (a + 16 > window_end) { violation("a wgmma operand outside shared memory"); return; }
         memcpy(to + 16 * half, &now->block->memory[a], 16);
     }
 }
@@ -264,8 +268,9 @@ void violation(const char *what)
     if (violations++ < 10) fprintf(stderr, "emulator: %s (block %u, thread %d)\n", what, now ? now->block->at.x : 0, now ? now->t : 0);
 }
 
-bool launch(unsigned grid, unsigned threads, unsigned cluster, const std::function<void()> &kernel)
+bool launch(unsigned grid, unsigned threads, unsigned cluster, unsigned shared, const std::function<void()> &kernel)
 {
+    window_end = WINDOW + shared;
     const int before = violations;
     std::vector<std::unique_ptr<fiber>> fibers(threads * cluster);
     grid_size = { grid, 1, 1 };
@@ -285,18 +290,24 @@ bool launch(unsigned grid, unsigned threads, unsigned cluster, const std::functi
             b.rank = c;
             b.alive = (int)threads;
             b.warps.resize((threads + 31) / 32);
+            b.registers.assign(b.warps.size(), 65536 / (int)threads / 8 * 8);
             b.at = { g + c, 0, 0 };
             for (unsigned t = 0; t < threads; t++) {
                 fiber &f = *fibers[c * threads + t];
                 f.block = &b;
                 f.t = (int)t;
                 f.at = { t, 0, 0 };
-                f.started = f.done = false;
+                f.started = f.done = f.fenced = false;
                 f.open.clear();
                 f.groups.clear();
             }
         }
         if (!run_cluster(fibers, threads, cluster)) break;
+        for (const cta &b : blocks) {
+            long sum = 0;
+            for (int r : b.registers) sum += 32L * r;
+            if (sum > 65536 && threads > 256) violation("warps asked for more registers than there are");
+        }
     }
     now = nullptr;
     return violations == before;
@@ -324,9 +335,11 @@ void barrier_init(uint32_t bar, uint32_t arrivals)
     mbarrier b;
     b.arrivals = b.pending = (int)arrivals;
     b.live = true;
-    if (bar % 8 || bar + 8 > SHARED + WINDOW) violation("a barrier is misaligned or outside shared memory");
+    if (bar % 8 || bar < WINDOW || bar + 8 > window_end) violation("a barrier is misaligned or outside shared memory");
     now->block->barriers[bar] = b;
 }
+
+void barrier_init_done() { now->block->initialized = true; }
 
 void barrier_expect(uint32_t bar, uint32_t bytes)
 {
@@ -353,15 +366,33 @@ void tma_load(uint32_t to, const void *at, uint32_t bar, int32_t inner, int32_t 
     map m;
     memcpy(&m, at, sizeof m);
     if (m.magic != MAP_MAGIC) { violation("a TMA load through what is no tensor map"); return; }
+    if (!now->block->initialized) violation("a TMA load names a barrier whose initialization was not fenced");
     if (to % 1024) violation("a swizzled tile does not begin at a multiple of 1024");
     for (uint32_t i = 0; i < blocks.size(); i++)
         if (mask >> i & 1) in_flight.push_back({ &blocks[i], to, m, bar, inner, outer });
 }
 
-void wgmma(product kind, void *sums, int registers, uint64_t a, uint64_t b, bool add) { now->open.push_back({ kind, sums, registers, a, b, add }); }
+void wgmma(product kind, void *sums, int registers, uint64_t a, uint64_t b, bool add)
+{
+    if (!now->fenced) violation("wgmma without a fence after its registers were last touched");
+    now->open.push_back({ kind, sums, registers, a, b, add });
+}
+
+void wgmma_fence() { now->fenced = true; }
+
+void registers(int wanted, bool more)
+{
+    int &have = now->block->registers[(size_t)now->t / 32];
+    if (wanted < 24 || wanted > 256 - 8 || wanted % 8) violation("setmaxnreg takes multiples of 8 from 24 to 248 here");
+    if (more ? wanted < have : wanted > have) violation("setmaxnreg in the wrong direction");
+    sync_warp();
+    have = wanted;
+    sync_warp();
+}
 
 void wgmma_commit()
 {
+    now->fenced = false;
     sync_warp();
     now->groups.push_back(now->open);
     now->open.clear();

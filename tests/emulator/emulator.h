@@ -14,15 +14,16 @@
 
 namespace emu {
 
-enum { SHARED = 232448, WINDOW = 1024 }; // bytes a block may have; where dynamic shared memory begins
+enum { SHARED = 232448, WINDOW = 1024 + 16 }; // bytes a block may have; where dynamic shared memory begins, aligned to 16 only
 
 struct index3 { unsigned x, y, z; };
 
 extern int violations;          // since the process began; each is printed
 extern uint64_t seed;           // of what is random next
 
-// Runs kernel() for every thread of the grid; clusters of `cluster` blocks run together. False after a violation.
-bool launch(unsigned blocks, unsigned threads, unsigned cluster, const std::function<void()> &kernel);
+// Runs kernel() for every thread of the grid; clusters of `cluster` blocks run together; `shared` bytes are a block's. False after a
+// violation.
+bool launch(unsigned blocks, unsigned threads, unsigned cluster, unsigned shared, const std::function<void()> &kernel);
 
 // ---- of the running thread ----
 const index3 &thread();
@@ -38,6 +39,7 @@ uint32_t rank();                // of the block in its cluster
 uint32_t address_of(const void *shared);
 
 void  barrier_init(uint32_t bar, uint32_t arrivals);
+void  barrier_init_done();
 void  barrier_expect(uint32_t bar, uint32_t bytes);
 void  barrier_wait(uint32_t bar, uint32_t parity);
 void  barrier_arrive(uint32_t bar, uint32_t rank);
@@ -45,8 +47,10 @@ void  tma_load(uint32_t to, const void *map, uint32_t bar, int32_t inner, int32_
 
 enum product { S8S8, U8S8, BF16, F16 };
 void  wgmma(product, void *sums, int registers, uint64_t a, uint64_t b, bool add);
+void  wgmma_fence();
 void  wgmma_commit();
 void  wgmma_wait(size_t left);
+void  registers(int wanted, bool more); // setmaxnreg of the warp
 
 // What the fake driver writes where a tensor map goes.
 struct map { uint64_t magic; const char *p; uint64_t inner, outer, pitch; uint32_t box_inner, box_outer; int32_t bytes; };

@@ -26,10 +26,11 @@ static inline void __syncthreads() { emu::sync_block(); }
 
 static inline uint32_t shared_address(const void *p) { return emu::address_of(p); }
 static inline void barrier_init(uint32_t bar, uint32_t arrivals) { emu::barrier_init(bar, arrivals); }
-static inline void barrier_init_done() {}
+static inline void barrier_init_done() { emu::barrier_init_done(); }
 static inline void barrier_expect(uint32_t bar, uint32_t bytes) { emu::barrier_expect(bar, bytes); }
 static inline void barrier_wait(uint32_t bar, uint32_t parity) { emu::barrier_wait(bar, parity); }
-static inline void barrier_arrive(uint32_t bar, uint32_t rank) { emu::barrier_arrive(bar, rank); }
+static inline void barrier_arrive(uint32_t bar) { emu::barrier_arrive(bar, emu::rank()); }
+static inline void barrier_arrive_at(uint32_t bar, uint32_t rank) { emu::barrier_arrive(bar, rank); }
 static inline uint32_t cluster_rank() { return emu::rank(); }
 static inline void cluster_sync() { emu::sync_cluster(); }
 static inline void tma_prefetch_map(const void *) {}
@@ -41,12 +42,17 @@ static inline void tma_load_multicast(uint32_t to, const void *map, uint32_t bar
 {
     emu::tma_load(to, map, bar, inner, outer, mask);
 }
-static inline void wgmma_fence() {}
+static inline void wgmma_fence() { emu::wgmma_fence(); }
 static inline void wgmma_commit() { emu::wgmma_commit(); }
 template <int N> static inline void wgmma_wait() { emu::wgmma_wait(N); }
 template <class T> static inline void pin(T &) {}
-template <int R> static inline void registers_more() {}
-template <int R> static inline void registers_fewer() {}
+template <int R> static inline void registers_more() { emu::registers(R, true); }
+template <int R> static inline void registers_fewer() { emu::registers(R, false); }
+static inline void keep_branch() {}
+static inline void check_aligned(const void *p, size_t bytes)
+{
+    if ((uintptr_t)p % bytes) emu::violation("an access of several values is not at a multiple of their size");
+}
 
 template <int R> static inline void wgmma_s8s8(int32_t (&d)[R], uint64_t a, uint64_t b, int add) { emu::wgmma(emu::S8S8, d, R, a, b, add); }
 template <int R> static inline void wgmma_u8s8(int32_t (&d)[R], uint64_t a, uint64_t b, int add) { emu::wgmma(emu::U8S8, d, R, a, b, add); }

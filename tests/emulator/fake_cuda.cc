@@ -22,6 +22,7 @@ DECLARE(octet_portable_s32)
 DECLARE(octet_portable_f32)
 extern "C" void octet_find_range(const gpu_gather);
 extern "C" void octet_gather(const gpu_gather);
+extern "C" void octet_gather_columns(const gpu_gather);
 extern "C" void octet_pack_rows(const gpu_pack);
 
 namespace {
@@ -33,7 +34,7 @@ template <class P, void (*F)(const P)> void call(const void *p) { F(*(const P *)
 const kernel kernels[] = {
     GPU_HOPPER_S8(ROW) GPU_HOPPER_16(ROW) ROW(octet_portable_s32) ROW(octet_portable_f32)
     { "octet_find_range", sizeof(gpu_gather), call<gpu_gather, octet_find_range> }, { "octet_gather", sizeof(gpu_gather), call<gpu_gather, octet_gather> },
-    { "octet_pack_rows", sizeof(gpu_pack), call<gpu_pack, octet_pack_rows> },
+    { "octet_gather_columns", sizeof(gpu_gather), call<gpu_gather, octet_gather_columns> }, { "octet_pack_rows", sizeof(gpu_pack), call<gpu_pack, octet_pack_rows> },
 };
 
 fake_cuda_state state = { 13000, 9, 0, 4, 1, 1 /* runs */, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", NULL, NULL, 0 };
@@ -55,7 +56,7 @@ int trouble(const char *name, bool on_device)
 }
 // A launch with its parameters, which it copies.
 struct launch_config { unsigned grid[3], block[3], shared; void *stream; struct { int id; char pad[4]; unsigned cluster[16]; } *attributes; unsigned count; };
-struct launched { const kernel *k; unsigned blocks, threads, cluster; alignas(128) unsigned char params[4096]; };
+struct launched { const kernel *k; unsigned blocks, threads, cluster, shared; alignas(128) unsigned char params[4096]; };
 bool capturing;
 std::vector<launched> graph;
 
@@ -64,7 +65,7 @@ int run(const launched &l)
     if (!state.runs_kernels) return 0;
     if (state.seed) emu::seed = state.seed * 2654435761u + 88172645463325252u;
     state.seed = 0;
-    if (emu::launch(l.blocks, l.threads, l.cluster, [&] { l.k->run(l.params); })) return 0;
+    if (emu::launch(l.blocks, l.threads, l.cluster, l.shared, [&] { l.k->run(l.params); })) return 0;
     state.violations++;
     state.pending_fault = LAUNCH_FAILED;
     return 0;
@@ -129,7 +130,7 @@ EXPORT int cuGraphLaunch(void *executable, void *)
 
 EXPORT int cuMemAlloc_v2(uint64_t *p, size_t bytes)
 {
-    TROUBLE("cuMemAlloc", false);
+    TROUBLE("cuMemAlloc", true);
     if (!state.depth) return INVALID_CONTEXT;
     if (!bytes) return INVALID_VALUE;
     const size_t page = 4096, room = (bytes + page - 1) / page * page;
@@ -220,7 +221,7 @@ EXPORT int cuLaunchKernelEx(const launch_config *c, void *k, void **params, void
     state.launches++;
     state.last_stream = c->stream;
     snprintf(state.last_kernel, sizeof state.last_kernel, "%s", r->name);
-    launched l = { r, c->grid[0], c->block[0], cluster, {} };
+    launched l = { r, c->grid[0], c->block[0], cluster, c->shared, {} };
     memcpy(l.params, params[0], r->bytes);
     if (capturing) {
         graph.push_back(l);
