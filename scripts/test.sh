@@ -67,7 +67,7 @@ if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     run gpu_linear build/test/examples/gpu_linear
     run includes python3 tests/check_includes.py .
     run exports sh tests/check_exports.sh build/test/liboctet.so.0.3.0
-    if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then run "nvcc's registers" python3 tests/check_cuda.py .; else note "compiling the CUDA kernels: no nvcc"; fi
+    if nvcc --version >/dev/null 2>&1 || /usr/local/cuda/bin/nvcc --version >/dev/null 2>&1; then run "nvcc's registers" python3 tests/check_cuda.py .; else note "compiling the CUDA kernels: no nvcc that works"; fi
     run pkg-config sh tests/check_install.sh build/test
     run "test_gemm, portable" env OCTET_ISA=plain build/test/tests/test_gemm -j2
     run "test_views, portable" env OCTET_ISA=plain build/test/tests/test_views -j2
