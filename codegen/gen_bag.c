@@ -226,7 +226,7 @@ static void whole_rows(bag_gen *g)
     if (g->s->ahead) {
         const int values = row_values(g->s);
         row_prefetch(g, B_NEXT, 0, values);
-        if (!g->s->remap) {
+        if (!g->s->remap && values > 16) {
             look_near(g);
             row_prefetch(g, B_NEXT, 0, values);
         }

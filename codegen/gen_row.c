@@ -181,7 +181,9 @@ void row_prefetch(bag_gen *g, int reg, int from, int to)
     const int begin = s->front ? -beside : 0, end = values + (s->front ? 0 : beside);
     for (int line = begin; line < end; line += 64)
         if ((line >= from || from == 0) && (line < to || to == values)) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, line), 0);
-    if (to == values && (end - begin) % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, end - 1), 0);
+    const int bytes = end - begin;
+    if (bytes <= 16 && (bytes & (bytes - 1)) == 0) return; /* within a line, as such tables lie */
+    if (to == values && bytes % 64 != 1) op_mem(g->as, PREFETCHT1, 0, 0, 0, at_index(B_DATA, reg, 1, end - 1), 0);
 }
 
 void row_plan(bag_gen *g)
