@@ -134,6 +134,28 @@ template <class T, int N> GPU_FN void store(const gpu_epilogue &e, const eight &
     }
 }
 
+// Eight of four bytes are two pieces of 16, and a thread that stored both would write halves of two sectors at a time. Neighbours in a
+// quad exchange a piece, so that each store of the pair is a whole sector: the even one's, then the odd one's.
+template <class T> GPU_FN void store_words(const gpu_epilogue &e, const eight &x, const T v[8])
+{
+    const bool odd = x.at[0] % 16 != 0;
+    if (!(e.wide & GPU_WIDE_C) || x.at[0] / 16 * 16 + 16 > e.out_n) {
+        store<T, 8>(e, x, v);
+        return;
+    }
+    piece<T, 4> first, second;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const T other = exchange_with_neighbour(odd ? v[i] : v[4 + i]);
+        first.v[i] = odd ? other : v[i];
+        second.v[i] = odd ? v[4 + i] : other;
+    }
+    T *c = (T *)e.c + x.row * e.c_row + x.at[0] / 16 * 16 + (odd ? 4 : 0);
+    check_aligned(c, alignof(piece<T, 4>));
+    *(piece<T, 4> *)(void *)c = first;
+    *(piece<T, 4> *)(void *)(c + 8) = second;
+}
+
 // What C held, as f32.
 template <int N> GPU_FN void add_old(const gpu_epilogue &e, const eight &x, float v[N])
 {
@@ -162,7 +184,8 @@ template <int N> GPU_FN void store_reals(const gpu_epilogue &e, const eight &x, 
 #pragma unroll
         for (int i = 0; i < N; i++) v[i] = clamp_keep_nan(v[i], e.lo, e.hi);
     if (e.c_type == OCTET_F32) {
-        store<float, N>(e, x, v);
+        if (N == 8) store_words<float>(e, x, v);
+        else store<float, N>(e, x, v);
         return;
     }
     uint16_t h[N];
@@ -188,7 +211,7 @@ GPU_FN void store_s32(const gpu_epilogue &e, const eight &x, const uint32_t raw[
             v[i] = v[i] < e.hi_i ? v[i] : e.hi_i;
         }
     }
-    store<int32_t, 8>(e, x, v);
+    store_words<int32_t>(e, x, v);
 }
 
 // ---- the whole ----

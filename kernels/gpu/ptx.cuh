@@ -82,6 +82,9 @@ GPU_FN void keep_branch() { asm volatile(""); }
 // Where the emulator checks that an access of several values lies at a multiple of their size.
 GPU_FN void check_aligned(const void *, size_t) {}
 
+// A value for the one of the thread beside this one (lanes 2 i and 2 i + 1), which calls it too.
+template <class T> GPU_FN T exchange_with_neighbour(T v) { return __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), v, 1); }
+
 // ---- numbers ----
 GPU_FN float float_of_half(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 GPU_FN uint16_t half_of_float(float x) { return __half_as_ushort(__float2half_rn(x)); }

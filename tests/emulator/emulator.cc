@@ -59,6 +59,7 @@ struct cta {
 struct mma { product kind; void *sums; int registers; uint64_t a, b; bool add; };
 
 struct fiber {
+    fiber *beside = nullptr;
     ucontext_t first;
     jmp_buf here;
     bool started = false, done = false;
@@ -66,6 +67,8 @@ struct fiber {
     cta *block = nullptr;
     int t = 0;
     index3 at;
+    uint32_t given[2] = { 0, 0 };         // to the lane beside it, in turn
+    uint64_t exchanges = 0;
     bool fenced = false;                  // since the last group
     std::vector<mma> open;
     std::vector<std::vector<mma>> groups; // committed; an empty one has read already
@@ -298,6 +301,8 @@ bool launch(unsigned grid, unsigned threads, unsigned cluster, unsigned shared, 
                 f.t = (int)t;
                 f.at = { t, 0, 0 };
                 f.started = f.done = f.fenced = false;
+                f.beside = (t ^ 1) < threads ? fibers[c * threads + (t ^ 1)].get() : nullptr;
+                f.exchanges = 0;
                 f.open.clear();
                 f.groups.clear();
             }
@@ -329,6 +334,15 @@ void *static_shared(const void *key, size_t bytes)
 void sync_block() { pass(now->block->all, (int)block_size.x); }
 void sync_warp() { pass(now->block->warps[(size_t)now->t / 32], 32); }
 void sync_cluster() { pass(cluster_gate, (int)(block_size.x * blocks.size())); }
+
+uint32_t exchange(uint32_t v)
+{
+    fiber *me = now, *other = now->beside;
+    if (!other || other->done) { violation("an exchange with a lane that is not there"); return 0; }
+    me->given[me->exchanges++ % 2] = v;
+    while (other->exchanges < me->exchanges) yield();
+    return other->given[(me->exchanges - 1) % 2];
+}
 
 void barrier_init(uint32_t bar, uint32_t arrivals)
 {

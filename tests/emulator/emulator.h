@@ -35,6 +35,7 @@ uint8_t *dynamic_shared();
 void  sync_block();
 void  sync_warp();
 void  sync_cluster();
+uint32_t exchange(uint32_t);     // with the lane beside it
 uint32_t rank();                // of the block in its cluster
 uint32_t address_of(const void *shared);
 

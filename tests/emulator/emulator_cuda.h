@@ -59,6 +59,16 @@ template <int R> static inline void wgmma_u8s8(int32_t (&d)[R], uint64_t a, uint
 template <int R> static inline void wgmma_bf16(float (&d)[R], uint64_t a, uint64_t b, int add) { emu::wgmma(emu::BF16, d, R, a, b, add); }
 template <int R> static inline void wgmma_f16(float (&d)[R], uint64_t a, uint64_t b, int add) { emu::wgmma(emu::F16, d, R, a, b, add); }
 
+template <class T> static inline T exchange_with_neighbour(T v)
+{
+    static_assert(sizeof(T) == 4, "a word");
+    uint32_t w;
+    memcpy(&w, &v, 4);
+    w = emu::exchange(w);
+    memcpy(&v, &w, 4);
+    return v;
+}
+
 static inline float float_of_half(uint16_t h)
 {
     _Float16 f;

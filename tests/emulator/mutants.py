@@ -40,6 +40,7 @@ MUTANTS = [
     ("k = 0 stores what was never set", "hopper.cuh", "        if (empty)\n#pragma unroll\n            for (int c = 0; c < 8; c++) v[c] = 0;\n", ""),
     ("half of the rows are taken twice", "hopper.cuh", "+ 4 * (c / 2) + 2 * (at % 2) + c % 2]", "+ 4 * (c / 2) + c % 2]"),
     ("columns of another thread", "epilogue.cuh", ": 32 * group + 8 * q;", ": 32 * group + 8 * (q ^ 1);"),
+    ("neighbours swap the wrong pieces", "epilogue.cuh", "odd ? v[i] : v[4 + i]", "odd ? v[4 + i] : v[i]"),
     ("zero points lose their rows' sums", "epilogue.cuh", "raw[c] -= row_sum * (uint32_t)w[c];", "raw[c] -= 0u * (uint32_t)w[c];"),
     ("registers are touched without a fence", "hopper.cuh", "        wgmma_fence();\n", ""),
     ("barriers are used before their initialization is seen", "hopper.cuh", "        barrier_init_done();\n", ""),
