@@ -15,7 +15,7 @@
  *   3. octet_warm(), octet_cache_*(): look after the cache of generated kernels.
  *
  * octet_run_batch() and octet_run_group() run many products in one call.
- * octet/embedding.h has embedding bags, octet/quant.h number formats and arrays.
+ * octet/embedding.h has embedding bags, octet/quant.h number formats and arrays, octet/gpu.h products on a GPU.
  *
  * Rules that hold for every function here
  *
@@ -49,7 +49,7 @@
 #include <stdint.h>
 
 #define OCTET_VERSION_MAJOR 0
-#define OCTET_VERSION_MINOR 3
+#define OCTET_VERSION_MINOR 4
 #define OCTET_VERSION_PATCH 0
 
 #if defined(__GNUC__)

@@ -373,7 +373,7 @@ Test(api, names_versions_and_explanations)
 {
     cr_assert_str_eq(octet_status_name(OCTET_ENOMEM), "OCTET_ENOMEM");
     cr_assert_str_eq(octet_status_name((octet_status)77), "not an octet_status");
-    cr_assert_eq(octet_version(), 300);
+    cr_assert_eq(octet_version(), 400);
     cr_assert_str_eq(octet_explain(NULL, NULL), "no plan");
     fixture f;
     fixture_new(&f, OCTET_S32, 0);
