@@ -32,7 +32,7 @@ int gpu_machine_report(void);
 const char *cublaslt_open(void); /* why not; NULL if it can be used */
 void       *cublaslt_prepare(const gpu_task *, int wanted);
 void        cublaslt_run(void *, int set, bool first);
-void        cublaslt_best(void *, double seconds); /* picks it */
+bool        cublaslt_best(void *, double seconds); /* picks it, among those that run; false: none does */
 void        cublaslt_close(void *);
 
 #endif

@@ -5,6 +5,7 @@
 #if HAVE_CUBLASLT
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,13 +84,16 @@ void cublaslt_run(void *x, int set, bool first)
     exit(1);
 }
 
-void cublaslt_best(void *x, double seconds)
+bool cublaslt_best(void *x, double seconds)
 {
     product *p = x;
-    double least = 0;
+    double least = INFINITY;
+    int kept = 0;
+    for (int i = 0; i < p->count; i++) /* those that run */
+        if (run(p, 0, i) && !gpu.synchronize(NULL)) p->algos[kept++] = p->algos[i];
+    p->count = kept;
     for (int i = 0; i < p->count; i++) {
         int calls = 0;
-        if (!run(p, 0, i) || gpu.synchronize(NULL)) continue;
         const double t = now_ns();
         do {
             for (int j = 0; j < 8; j++) run(p, (calls + j) % p->t->sets, i);
@@ -97,8 +101,9 @@ void cublaslt_best(void *x, double seconds)
             gpu.synchronize(NULL);
         } while (now_ns() - t < seconds * 1e9);
         const double ns = (now_ns() - t) / calls;
-        if (i == 0 || ns < least) least = ns, p->best = i;
+        if (ns < least) least = ns, p->best = i;
     }
+    return p->count > 0;
 }
 
 void cublaslt_close(void *x)
@@ -115,6 +120,6 @@ void cublaslt_close(void *x)
 const char *cublaslt_open(void) { return "octet-bench was built without cublasLt.h"; }
 void *cublaslt_prepare(const gpu_task *t, int wanted) { (void)t; (void)wanted; return NULL; }
 void cublaslt_run(void *x, int set, bool first) { (void)x; (void)set; (void)first; }
-void cublaslt_best(void *x, double seconds) { (void)x; (void)seconds; }
+bool cublaslt_best(void *x, double seconds) { (void)x; (void)seconds; return false; }
 void cublaslt_close(void *x) { (void)x; }
 #endif

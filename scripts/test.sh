@@ -67,7 +67,13 @@ if build build/test -Dwerror=true -Dbenchmarks=disabled; then
     run gpu_linear build/test/examples/gpu_linear
     run includes python3 tests/check_includes.py .
     run exports sh tests/check_exports.sh build/test/liboctet.so.0.4.0
-    if nvcc --version >/dev/null 2>&1 || /usr/local/cuda/bin/nvcc --version >/dev/null 2>&1; then run "nvcc's registers" python3 tests/check_cuda.py .; else note "compiling the CUDA kernels: no nvcc that works"; fi
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    if "$nvcc" -E -x cu kernels/gpu/version.cu >/dev/null 2>&1; then
+        run "CUDA kernels built in" sh -c 'nm build/test/liboctet.a 2>/dev/null | grep -q octet_fatbin_portable'
+        run "CUDA kernels' registers" python3 tests/check_cuda.py . "$nvcc"
+    else
+        note "compiling the CUDA kernels: no nvcc that works"
+    fi
     run pkg-config sh tests/check_install.sh build/test
     run "test_gemm, portable" env OCTET_ISA=plain build/test/tests/test_gemm -j2
     run "test_views, portable" env OCTET_ISA=plain build/test/tests/test_views -j2

@@ -71,6 +71,7 @@ static int hopper_any_product(octet_gpu *g)
         const gpu_kernel_row *r = &gpu_kernels[i];
         uint64_t seed = 40000 + 5000 * (uint64_t)i;
         if (!g->kernels[i]) continue;
+        if (gpu_is_real()) fprintf(stderr, "%s\n", r->name); /* what hangs or faults is then known */
         for (int n = 0; n < each; n++) {
             any_case c;
             const bool large = n % 4 == 3;

@@ -13,8 +13,8 @@
  *               graph holds them. A stream of another device is refused.
  *   Context     The device's primary context, as the CUDA runtime uses it. The caller's current context is as it was on return.
  *   Failures    As in octet.h. What fails on the device later surfaces at a later call or in octet_gpu_sync, as OCTET_EDEVICE; after
- *               a fault that ends a context every call says so.
- *   Exact       Integer products equal the CPU's bit for bit. Floating point ones do too on the portable kernel. On tensor
+ *               a fault that ends a context every call that needs the device says so.
+ *   Exact       Integer products equal the CPU's bit for bit (a NaN is a NaN). Floating point ones do too on the portable kernel. On tensor
  *               cores a sum of k products is within  k 2^-22 sum |a b|  of the exact one (they add in f32, without
  *               rounding each step to nearest); what follows is octet_run's, one rounding a step. A result depends on the
  *               plan and the device, not on m (below 2^31 rows), the batch, or what else runs: nothing here adds atomically.
@@ -78,7 +78,7 @@ typedef struct octet_gpu_choice {
 
 /*
  * As octet_plan_gemm; loads every kernel that runs can reach. choice may be NULL. octet_plan_free frees it, octet_explain explains it; other functions of
- * octet.h refuse it. OCTET_EUNSUPPORTED: the named kernel refuses this product (octet_why() has its reason), or a flag does:
+ * octet.h refuse it. OCTET_EINVAL: also a kernel's name that there is not. OCTET_EUNSUPPORTED: the named kernel refuses this product (octet_why() has its reason), or a flag does:
  * OCTET_NO_FALLBACK means that the portable kernel may not be chosen.
  */
 OCTET_API octet_status octet_gpu_plan_gemm(octet_gpu *, const octet_gemm_desc *desc, const octet_gpu_choice *choice, octet_plan **out);

@@ -166,7 +166,12 @@ int gpu_run_case(any_case *c, octet_gpu *g, const char *kernel)
     if (!st) st = octet_gpu_sync(g, NULL);
     int bad = 1;
     if (st) {
-        fprintf(stderr, "case %llu: %s: %s\n", (unsigned long long)c->seed, octet_status_name(st), octet_why());
+        fprintf(stderr, "%s, case %llu (%lld x %lld x %lld): %s: %s\n", kernel ? kernel : "chosen kernel", (unsigned long long)c->seed, (long long)x.m,
+                (long long)c->d.n, (long long)c->d.k, octet_status_name(st), octet_why());
+        if (gpu_is_real() && st == OCTET_EDEVICE) { /* nothing after it can run */
+            puts("0 passed, 1 failed");
+            exit(1);
+        }
     } else {
         gpu_get(c->c.p, &m[C]);
         bad = any_check(c, octet_explain(p, b));
