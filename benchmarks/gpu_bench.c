@@ -66,21 +66,6 @@ static double copy_rate(void)
     return best;
 }
 
-int gpu_machine_report(void)
-{
-    if (!open_device()) return 1;
-    printf("device             %s, architecture %d.%d, driver of CUDA %d.%d\n", info.name, info.major, info.minor, info.driver / 1000, info.driver % 1000 / 10);
-    printf("multiprocessors    %d at %.2f GHz, %lld KiB of shared memory for a block\n", info.processors, info.clock_khz * 1e-6, (long long)(info.shared_bytes >> 10));
-    printf("memory             %.1f GiB, L2 %lld MiB\n", (double)info.memory_bytes / (double)(1 << 30), (long long)(info.l2_bytes >> 20));
-    printf("copy               %.2f TB/s, read and written\n", copy_rate() * 1e-12);
-    if (info.major == 9) printf("tensor cores       %.0f TFLOPS in 16 bits, twice that in 8, at that clock\n", 4096e-9 * info.processors * info.clock_khz);
-    printf("\nkernel                           why a plan does not get it unasked\n");
-    octet_gpu_kernel k = OCTET_GPU_KERNEL;
-    for (int i = 0; octet_gpu_kernel_at(device, i, NULL, 0, &k) == OCTET_OK; i++) printf("%-32s %s\n", k.name, *k.refused ? k.refused : "-");
-    octet_gpu_free(device);
-    return 0;
-}
-
 /* ---- operands ---- */
 
 static size_t bytes_of(octet_dtype t) { return t == OCTET_U8 || t == OCTET_S8 ? 1 : t == OCTET_F32 || t == OCTET_S32 ? 4 : 2; }
@@ -281,6 +266,27 @@ static bool right(const bench_case *c, bool peer)
     return good;
 }
 
+/* What a run of a small product costs its caller, who does not wait for it: the least of some hundreds. */
+static double host_cost_us(void)
+{
+    static bench_case c;
+    const options o = { .a = OCTET_BF16, .b = OCTET_BF16, .c = OCTET_BF16 };
+    const shape small = { 128, 256, 256, 0 };
+    double least = INFINITY;
+    enum { RUNS = 200 };
+    if (operands(&c, &o, &small) && plan(&c, NULL))
+        for (int turn = 0; turn < 20; turn++) {
+            finish_calls();
+            const double t = now_ns();
+            for (int i = 0; i < RUNS; i++) run_one(&c, 0);
+            least = fmin(least, (now_ns() - t) * 1e-3 / RUNS);
+        }
+    finish_calls();
+    unplan(&c);
+    forget(&c);
+    return least;
+}
+
 /* ---- the report ---- */
 
 static double peak(const gpu_task *t) { return (bytes_of(t->a) == 1 ? 8192.0 : 4096.0) * info.processors * info.clock_khz * 1e3; }
@@ -296,6 +302,22 @@ static void print(const bench_case *c, const options *o, const char *impl, const
               .gbytes = (double)((t->m + t->n) * t->k * (int64_t)bytes_of(t->a) + t->m * t->n * (int64_t)bytes_of(t->c)) / ns,
               .percent_of_peak = 100e9 * operations / ns / peak(t), .workspace_bytes = c->workspace_bytes, .ratio = s->ratio, .ratio_low = s->ratio_low };
     report_row(&r);
+}
+
+int gpu_machine_report(void)
+{
+    if (!open_device()) return 1;
+    printf("device             %s, architecture %d.%d, driver of CUDA %d.%d\n", info.name, info.major, info.minor, info.driver / 1000, info.driver % 1000 / 10);
+    printf("multiprocessors    %d at %.2f GHz, %lld KiB of shared memory for a block\n", info.processors, info.clock_khz * 1e-6, (long long)(info.shared_bytes >> 10));
+    printf("memory             %.1f GiB, L2 %lld MiB\n", (double)info.memory_bytes / (double)(1 << 30), (long long)(info.l2_bytes >> 20));
+    printf("copy               %.2f TB/s, read and written\n", copy_rate() * 1e-12);
+    printf("host cost of a run %.2f us\n", host_cost_us());
+    if (info.major == 9) printf("tensor cores       %.0f TFLOPS in 16 bits, twice that in 8, at that clock\n", 4096e-9 * info.processors * info.clock_khz);
+    printf("\nkernel                           why a plan does not get it unasked\n");
+    octet_gpu_kernel k = OCTET_GPU_KERNEL;
+    for (int i = 0; octet_gpu_kernel_at(device, i, NULL, 0, &k) == OCTET_OK; i++) printf("%-32s %s\n", k.name, *k.refused ? k.refused : "-");
+    octet_gpu_free(device);
+    return 0;
 }
 
 /* s32 sums to the types of C by a pass of its own at 92 % of the copy's rate: ns. */
