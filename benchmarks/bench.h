@@ -69,6 +69,9 @@ int    usage(const char *why);
 bool   read_types(options *, const char *value);
 bool   add_shapes(options *, const char *text);
 double first_call_us(const char *types, const shape *);
+/* one() for each count of threads, in a context of so many, and each shape: how many were wrong; -1: it could not go on. */
+typedef int (*shape_fn)(const options *, octet_ctx *, int threads, const shape *, void *state);
+int    over_shapes(const options *, shape_fn one, void *state);
 
 /* ---- gemm_bench.c, codegen_bench.c, convert_bench.c ---- */
 

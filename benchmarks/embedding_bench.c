@@ -383,8 +383,9 @@ static bool asked(const options *o, const char *name)
     return strstr(o->peers, want) || strstr(o->peers, ",all,");
 }
 
-static int run_bags(const options *o, octet_ctx *ctx, int threads, const shape *s)
+static int run_bags(const options *o, octet_ctx *ctx, int threads, const shape *s, void *none)
 {
+    (void)none;
     bag_problem p = { .rows = s->m, .dim = s->n, .batch = s->k, .pooling = s->l, .tables = o->tables, .threads = threads, .type = o->a, .out = o->c,
                       .mode = o->mode, .weights = o->bag_weights, .update = o->update };
     our_bags ours;
@@ -467,22 +468,10 @@ void random_rows_report(void)
 
 int embedding_report(const options *o)
 {
-    int wrong = 0;
     FILE *to = o->out ? fopen(o->out, "w") : stdout;
     if (!to) return usage("--out: cannot be written");
     report_begin(to, o->format, "embedding", o->seed);
-    for (int t = 0; t < o->thread_count; t++) {
-        octet_ctx_opts opts = OCTET_CTX_OPTS;
-        octet_ctx *ctx;
-        opts.threads = o->threads[t];
-        pin(o->threads[t] == 1 ? 0 : -1);
-        if (octet_ctx_create(&opts, &ctx)) { fprintf(stderr, "octet-bench: %s\n", octet_why()); return 1; }
-        for (int s = 0; s < o->shape_count && wrong >= 0; s++) {
-            const int w = run_bags(o, ctx, o->threads[t], &o->shapes[s]);
-            wrong = w < 0 ? w : wrong + w;
-        }
-        octet_ctx_free(ctx);
-    }
+    const int wrong = over_shapes(o, run_bags, NULL);
     report_end();
     if (to != stdout) fclose(to);
     return wrong < 0 ? 2 : wrong > 0;

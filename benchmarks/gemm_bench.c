@@ -138,8 +138,9 @@ static bool wanted(const options *o, const peer *p)
 
 static void call_ours(void *x) { ours_run(x); }
 
-static int run_problem(const options *o, octet_ctx *ctx, int threads, const shape *s, const bool *usable)
+static int run_problem(const options *o, octet_ctx *ctx, int threads, const shape *s, void *state)
 {
+    const bool *usable = state;
     problem p = { .m = s->m, .n = s->n, .k = s->k, .a = o->a, .b = o->b, .c = o->c, .bias = o->bias, .relu = o->relu,
                   .threads = threads, .isa = o->isa, .count = o->batch, .group = o->group, .weight_only = o->weight_only,
                   .dynamic = *o->dynamic != 0, .by_row = strcmp(o->dynamic, "tensor") != 0, .reduced = !strcmp(o->dynamic, "reduced") };
@@ -206,7 +207,6 @@ static int run_problem(const options *o, octet_ctx *ctx, int threads, const shap
 int gemm_report(const options *o)
 {
     bool usable[16] = { false };
-    int wrong = 0;
     FILE *to = o->out ? fopen(o->out, "w") : stdout;
     if (!to) return usage("--out: cannot be written");
     for (int i = 0; peers[i]; i++) {
@@ -216,18 +216,7 @@ int gemm_report(const options *o)
         if (why) fprintf(stderr, "octet-bench: %s left out: %s\n", peers[i]->name, why);
     }
     report_begin(to, o->format, "gemm", o->seed);
-    for (int t = 0; t < o->thread_count; t++) {
-        octet_ctx_opts opts = OCTET_CTX_OPTS;
-        octet_ctx *ctx;
-        opts.threads = o->threads[t];
-        pin(o->threads[t] == 1 ? 0 : -1);
-        if (octet_ctx_create(&opts, &ctx)) { fprintf(stderr, "octet-bench: %s\n", octet_why()); return 1; }
-        for (int s = 0; s < o->shape_count && wrong >= 0; s++) {
-            const int w = run_problem(o, ctx, o->threads[t], &o->shapes[s], usable);
-            wrong = w < 0 ? w : wrong + w;
-        }
-        octet_ctx_free(ctx);
-    }
+    const int wrong = over_shapes(o, run_problem, usable);
     report_end();
     if (to != stdout) fclose(to);
     return wrong < 0 ? 2 : wrong > 0;

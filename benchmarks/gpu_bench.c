@@ -68,15 +68,13 @@ static double copy_rate(void)
 
 /* ---- operands ---- */
 
-static size_t bytes_of(octet_dtype t) { return t == OCTET_U8 || t == OCTET_S8 ? 1 : t == OCTET_F32 || t == OCTET_S32 ? 4 : 2; }
-
 /* Full-range bytes, or uniform in -1 .. 1. */
 static void *random_values(octet_dtype t, int64_t count, rng *r)
 {
-    const size_t bytes = (size_t)count * bytes_of(t);
+    const size_t bytes = (size_t)count * element_bytes(t);
     uint32_t *p = malloc(bytes + 8);
     if (!p) return NULL;
-    if (bytes_of(t) == 1) {
+    if (element_bytes(t) == 1) {
         for (size_t i = 0; i < bytes / 4 + 1; i++) p[i] = rng_u32(r);
         return p;
     }
@@ -120,7 +118,7 @@ static bool operands(bench_case *c, const options *o, const shape *s)
     gpu_task *t = &c->t;
     rng r = { o->seed * 77 + 1 };
     *t = (gpu_task){ .m = s->m, .n = s->n, .k = s->k, .a = o->a, .b = o->b, .c = o->c };
-    const size_t a = (size_t)(t->m * t->k) * bytes_of(t->a), b = (size_t)(t->n * t->k) * bytes_of(t->b), out = (size_t)(t->m * t->n) * 4;
+    const size_t a = (size_t)(t->m * t->k) * element_bytes(t->a), b = (size_t)(t->n * t->k) * element_bytes(t->b), out = (size_t)(t->m * t->n) * 4;
     const double twice = 2.0 * (double)info.l2_bytes;
     t->sets = (int)ceil(twice / (double)(a + b + out / 2 + 1));
     if (t->sets < 2) t->sets = 2;
@@ -131,7 +129,7 @@ static bool operands(bench_case *c, const options *o, const shape *s)
     for (int i = 0; i < t->sets; i++)
         if (gpu.alloc(&t->pa[i], a + 256) || gpu.alloc(&t->pb[i], b + 256) || gpu.alloc(&t->pc[i], out + 256)
             || gpu.to_device(t->pa[i], c->a, a) || gpu.to_device(t->pb[i], c->b, b)) return false;
-    if (bytes_of(t->a) == 1) {
+    if (element_bytes(t->a) == 1) {
         c->scale_a = malloc((size_t)t->m * 4);
         c->scale_b = malloc((size_t)t->n * 4);
         for (int64_t i = 0; i < t->m; i++) c->scale_a[i] = 0.001f + 0.0001f * (float)(i % 7);
@@ -239,11 +237,11 @@ static void choose_calls(bench_case *c)
 static bool right(const bench_case *c, bool peer)
 {
     const gpu_task *t = &c->t;
-    const octet_dtype type = peer && bytes_of(t->a) == 1 ? OCTET_S32 : t->c;
+    const octet_dtype type = peer && element_bytes(t->a) == 1 ? OCTET_S32 : t->c;
     const bool scaled = c->scales && type != OCTET_S32;
     rng r = { 5 };
-    void *out = malloc((size_t)(t->m * t->n) * bytes_of(type) + 8);
-    bool good = out && !gpu.to_host(out, t->pc[c->at], (size_t)(t->m * t->n) * bytes_of(type));
+    void *out = malloc((size_t)(t->m * t->n) * element_bytes(type) + 8);
+    bool good = out && !gpu.to_host(out, t->pc[c->at], (size_t)(t->m * t->n) * element_bytes(type));
     for (int e = 0; good && e < 200; e++) {
         const int64_t i = (int64_t)(rng_unit(&r) * (double)t->m), j = (int64_t)(rng_unit(&r) * (double)t->n);
         double sum = 0, size = 0;
@@ -259,7 +257,7 @@ static bool right(const bench_case *c, bool peer)
             continue;
         }
         const double unit = type == OCTET_BF16 ? 0x1p-8 : type == OCTET_F16 ? 0x1p-11 : type == OCTET_S32 ? 0 : 0x1p-22;
-        const double bound = unit * fabs(sum) + (bytes_of(t->a) == 1 ? 0 : (double)t->k * 0x1p-22 * size) + (type == OCTET_F16 ? 0x1p-24 : 0);
+        const double bound = unit * fabs(sum) + (element_bytes(t->a) == 1 ? 0 : (double)t->k * 0x1p-22 * size) + (type == OCTET_F16 ? 0x1p-24 : 0);
         good = fabs(value(type, out, i * t->n + j) - sum) <= bound;
     }
     free(out);
@@ -289,7 +287,7 @@ static double host_cost_us(void)
 
 /* ---- the report ---- */
 
-static double peak(const gpu_task *t) { return (bytes_of(t->a) == 1 ? 8192.0 : 4096.0) * info.processors * info.clock_khz * 1e3; }
+static double peak(const gpu_task *t) { return (element_bytes(t->a) == 1 ? 8192.0 : 4096.0) * info.processors * info.clock_khz * 1e3; }
 
 static void print(const bench_case *c, const options *o, const char *impl, const char *kernel, const char *verified, const stats *s)
 {
@@ -299,7 +297,7 @@ static void print(const bench_case *c, const options *o, const char *impl, const
     snprintf(problem, sizeof problem, "%lldx%lldx%lld", (long long)t->m, (long long)t->n, (long long)t->k);
     row r = { .op = "gemm", .impl = impl, .kernel = kernel, .types = o->types, .problem = problem, .check = "off", .cache = "cold", .verified = verified,
               .threads = 0, .min_ns = s->min / c->calls, .median_ns = ns, .p99_ns = s->p99 / c->calls, .gops = operations / ns,
-              .gbytes = (double)((t->m + t->n) * t->k * (int64_t)bytes_of(t->a) + t->m * t->n * (int64_t)bytes_of(t->c)) / ns,
+              .gbytes = (double)((t->m + t->n) * t->k * (int64_t)element_bytes(t->a) + t->m * t->n * (int64_t)element_bytes(t->c)) / ns,
               .percent_of_peak = 100e9 * operations / ns / peak(t), .workspace_bytes = c->workspace_bytes, .ratio = s->ratio, .ratio_low = s->ratio_low };
     report_row(&r);
 }
@@ -323,7 +321,7 @@ int gpu_machine_report(void)
 /* s32 sums to the types of C by a pass of its own at 92 % of the copy's rate: ns. */
 static double dequantize_ns(const gpu_task *t, double rate)
 {
-    return (double)(t->m * t->n) * (4 + (double)bytes_of(t->c)) / (0.92 * rate) * 1e9;
+    return (double)(t->m * t->n) * (4 + (double)element_bytes(t->c)) / (0.92 * rate) * 1e9;
 }
 
 /* False: a wrong result, or none. */
@@ -350,7 +348,7 @@ static bool one_kernel(bench_case *c, const options *o, const char *kernel, cons
             ours = sample(call_octet, c, call_peer, c, o->seconds, false, &theirs);
             if (!first) print(c, o, "octet", name, word, &ours);
             print(c, o, first ? "cublaslt0" : "cublaslt", "", "skipped", &theirs);
-            if (!first && bytes_of(c->t.a) == 1 && c->t.c != OCTET_S32 && rate > 0) {
+            if (!first && element_bytes(c->t.a) == 1 && c->t.c != OCTET_S32 && rate > 0) {
                 const double more = dequantize_ns(&c->t, rate) * c->calls;
                 stats both = { .min = theirs.min + more, .median = theirs.median + more, .p99 = theirs.p99 + more, .ratio = theirs.ratio + more / ours.median };
                 print(c, o, "+dequant", "", "skipped", &both);

@@ -215,6 +215,24 @@ static const char *read_options(options *o, int argc, char **argv)
     return NULL;
 }
 
+int over_shapes(const options *o, shape_fn one, void *state)
+{
+    int wrong = 0;
+    for (int t = 0; t < o->thread_count; t++) {
+        octet_ctx_opts opts = OCTET_CTX_OPTS;
+        octet_ctx *ctx;
+        opts.threads = o->threads[t];
+        pin(o->threads[t] == 1 ? 0 : -1);
+        if (octet_ctx_create(&opts, &ctx)) { fprintf(stderr, "octet-bench: %s\n", octet_why()); exit(1); }
+        for (int s = 0; s < o->shape_count && wrong >= 0; s++) {
+            const int w = one(o, ctx, o->threads[t], &o->shapes[s], state);
+            wrong = w < 0 ? w : wrong + w;
+        }
+        octet_ctx_free(ctx);
+    }
+    return wrong;
+}
+
 /* ---- first call, in a process of its own ---- */
 
 int first_call(int argc, char **argv)

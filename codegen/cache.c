@@ -255,11 +255,7 @@ bool cache_enabled(void)
 octet_status octet_cache_info(octet_cache_stats *out)
 {
     octet_cache_stats s = OCTET_CACHE_STATS;
-    size_t size;
     if (!out) return fail(OCTET_EINVAL, "octet_cache_info: out is NULL");
-    memcpy(&size, out, sizeof size);
-    if (size < 2 * sizeof size || size > 4096)
-        return fail(OCTET_EINVAL, "octet_cache_info: out->size is not set; initialize it with OCTET_CACHE_STATS");
     lock();
     s.kernels = cache.kernels;
     s.code_bytes = cache.code_bytes;
@@ -271,9 +267,8 @@ octet_status octet_cache_info(octet_cache_stats *out)
         if (atomic_load(&cache.entry[i].state) == READY && atomic_load(&cache.entry[i].refs) > 0) s.in_use++;
     unlock();
     s.hits = atomic_load(&cache.hits);
-    s.size = size;
-    memcpy(out, &s, size < sizeof s ? size : sizeof s);
-    return OCTET_OK;
+    if (give_versioned(out, 2 * sizeof s.size, &s, sizeof s)) return OCTET_OK;
+    return fail(OCTET_EINVAL, "octet_cache_info: out->size is not set; initialize it with OCTET_CACHE_STATS");
 }
 
 octet_status octet_cache_limit(size_t bytes)

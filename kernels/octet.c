@@ -308,42 +308,28 @@ const char *gpu_args_breach(const octet_plan *p, const octet_gemm_args *x) { ret
 static void set_i(int32_t v[8], int32_t x) { for (int i = 0; i < 8; i++) v[i] = x; }
 static void set_f(float v[8], float x) { for (int i = 0; i < 8; i++) v[i] = x; }
 
-/* f rounded to an integer within s32. */
-static int32_t to_s32(float f) { return f <= -0x1p31f ? INT32_MIN : f >= 0x1p31f ? INT32_MAX : (int32_t)nearbyintf(f); }
-
 /* What the epilogue needs, in the form kernels read it. */
 static void prepare(const octet_plan *p, const octet_gemm_args *x, float scale_a, int32_t zero_a, uint8_t flip, kernel_args *k)
 {
     const octet_gemm_desc *d = &p->desc;
-    const format *c = p->c;
-    const bool clamped = d->flags & (OCTET_RELU | OCTET_CLIP), bytes = c->bytes == 1;
-    float lo = -INFINITY, hi = INFINITY;
-    if (d->flags & OCTET_RELU) lo = 0;
-    if (d->flags & OCTET_CLIP) { /* min(max(relu, clip_lo), clip_hi) */
-        lo = x->clip_lo > lo ? x->clip_lo : lo;
-        hi = x->clip_hi;
-        lo = lo < hi ? lo : hi;
-    }
+    const bool clamped = d->flags & (OCTET_RELU | OCTET_CLIP), bytes = p->c->bytes == 1;
     if (!p->b.floating) {
         set_i(k->zero_a_v, p->zero_rows ? 0 : zero_a + (flip ? 128 : 0));
         set_f(k->scale_a_v, scale_a);
     }
     if (!clamped && !bytes) return;
     const unsigned kept = fp_enter();
+    const c_limits l = limits_of(d, x);
     if (d->c == OCTET_S32) {
-        set_i(k->lo.i, to_s32(lo));
-        set_i(k->hi.i, to_s32(hi));
+        set_i(k->lo.i, l.lo);
+        set_i(k->hi.i, l.hi);
     } else {
         if (bytes) {
-            const float inv = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
-            const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, inv, lo, hi);
-            set_f(k->inv_scale_c, inv);
+            set_f(k->inv_scale_c, l.inv_scale_c);
             set_i(k->zero_c, x->zero_c);
-            lo = b.lo;
-            hi = b.hi;
         }
-        set_f(k->lo.f, lo);
-        set_f(k->hi.f, hi);
+        set_f(k->lo.f, l.f.lo);
+        set_f(k->hi.f, l.f.hi);
     }
     fp_leave(kept);
 }

@@ -57,6 +57,11 @@ OCTET_BOTH void choose_scale(float lo, float hi, int32_t qlo, int32_t qhi, bool 
     *zero = symmetric ? 0 : (int32_t)(z < qlo ? qlo : z > qhi ? qhi : z);
 }
 
+/* What ReLU and clip of a run come to, in the form that C's type wants: s32 in lo, hi; others in f, of u8 and s8 with the range folded
+ * in and inv_scale_c set. Round to nearest must be in force. */
+typedef struct c_limits { bounds f; int32_t lo, hi; float inv_scale_c; } c_limits;
+c_limits limits_of(const octet_gemm_desc *, const octet_gemm_args *);
+
 /* The bounds for an integer C of range qlo .. qhi, with ReLU and clip [clip_lo, clip_hi] folded in. */
 bounds requant_bounds(int32_t qlo, int32_t qhi, int32_t zero_c, float inv_scale_c,
                       float clip_lo, float clip_hi);

@@ -33,6 +33,21 @@ OCTET_BOTH int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 static inline bool mul_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool add_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
 
+/* A matrix of `lines` lines of `width` values: its bytes from the first to past the last; -1 on a breach. */
+static inline int64_t span_of(int64_t lines, int64_t width, int64_t ld, int bytes)
+{
+    int64_t values;
+    if (lines == 0 || width == 0) return 0;
+    if (!mul_ok(lines - 1, ld, &values) || !add_ok(values, width, &values) || values > INT64_MAX / 8) return -1;
+    return values * bytes;
+}
+
+static inline bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
 /* Records the sentence that octet_why() returns to this thread, and returns `status`. */
 octet_status fail(octet_status status, const char *sentence, ...) __attribute__((format(printf, 2, 3)));
 
@@ -51,6 +66,17 @@ static inline bool copy_versioned(void *ours, size_t our_size, size_t least, con
             if (p[i]) return false;
     }
     memcpy(ours, &our_size, sizeof our_size);
+    return true;
+}
+
+/* The way back: fills a caller's struct of any age, which keeps its size. False if that is impossible. */
+static inline bool give_versioned(void *theirs, size_t least, const void *ours, size_t our_size)
+{
+    size_t size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < least || size > 4096) return false;
+    memcpy(theirs, ours, size < our_size ? size : our_size);
+    memcpy(theirs, &size, sizeof size);
     return true;
 }
 

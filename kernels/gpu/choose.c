@@ -8,8 +8,6 @@
  */
 #include "device.h"
 
-#include <stdio.h>
-
 #include "kernels.def"
 
 #define ROW(name, op, bm, bn, stages, cluster, turns, seen) \
@@ -29,8 +27,8 @@ const gpu_kernel_row gpu_kernels[] = {
     [GPU_GATHER] = { "octet_gather", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_GATHER_COLUMNS] = { "octet_gather_columns", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
     [GPU_PACK] = { "octet_pack_rows", "prepare", GPU_PREPARES, NO_TYPE, NO_TYPE, 0, 0, 0, 0, 0, false },
-    [GPU_PORTABLE_S32] = { "octet_portable_s32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, 64, 64, 0, 1, 0, false },
-    [GPU_PORTABLE_F32] = { "octet_portable_f32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, 64, 64, 0, 1, 0, false },
+    [GPU_PORTABLE_S32] = { "octet_portable_s32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, GPU_PORTABLE_TILE, GPU_PORTABLE_TILE, 0, 1, 0, false },
+    [GPU_PORTABLE_F32] = { "octet_portable_f32", "portable", GPU_PORTABLE, NO_TYPE, NO_TYPE, GPU_PORTABLE_TILE, GPU_PORTABLE_TILE, 0, 1, 0, false },
 #define IMAGE "hopper_s8"
     GPU_HOPPER_S8(ROW)
 #undef IMAGE
@@ -67,12 +65,10 @@ const char *gpu_refuses(const gpu_kernel_row *r, const octet_gpu_info *g, const 
     return r->role == GPU_HOPPER && !r->seen && !unseen ? "never checked on such a device: a plan must ask for it" : "";
 }
 
-static int64_t packed_rows(const gpu_problem *p) { return gpu_packed_rows(p->n, p->gated); }
-
 double gpu_cost(const gpu_kernel_row *r, const octet_gpu_info *g, const gpu_problem *p)
 {
     const double processors = g->processors > 0 ? g->processors : 1;
-    const int64_t m = min64(max64(1, p->m), INT64_C(1) << 40), rows = packed_rows(p); /* past it costs only compare */
+    const int64_t m = min64(max64(1, p->m), INT64_C(1) << 40), rows = gpu_packed_rows(p->n, p->gated); /* past it costs only compare */
     const int64_t tiles_m = ceil_div(m, r->bm * r->cluster) * r->cluster, tiles_n = ceil_div(rows, r->bn);
     const double rounds = (double)ceil_div(tiles_m * tiles_n, (int64_t)processors);
     if (r->role != GPU_HOPPER) /* 128 lanes at a third of their rate */

@@ -164,14 +164,9 @@ void octet_gpu_free(octet_gpu *g)
 
 octet_status octet_gpu_describe(const octet_gpu *g, octet_gpu_info *out)
 {
-    size_t size;
     if (!g || !out) return fail(OCTET_EINVAL, "octet_gpu_describe: %s is NULL", g ? "out" : "gpu");
-    memcpy(&size, out, sizeof size);
-    if (size < sizeof(size_t) || size > 4096) return fail(OCTET_EINVAL, "octet_gpu_describe: out->size is not of a known version; initialize with OCTET_GPU_INFO");
-    octet_gpu_info i = g->info;
-    i.size = size;
-    memcpy(out, &i, size < sizeof i ? size : sizeof i);
-    return OCTET_OK;
+    if (give_versioned(out, sizeof(size_t), &g->info, sizeof g->info)) return OCTET_OK;
+    return fail(OCTET_EINVAL, "octet_gpu_describe: out->size is not of a known version; initialize with OCTET_GPU_INFO");
 }
 
 octet_status octet_gpu_sync(octet_gpu *g, void *stream)
@@ -189,11 +184,8 @@ octet_status octet_gpu_kernel_at(const octet_gpu *g, int i, const octet_gemm_des
     const char *who = "octet_gpu_kernel_at";
     octet_gemm_desc d;
     octet_gpu_kernel k = OCTET_GPU_KERNEL;
-    size_t size;
     if (!g || !out) return fail(OCTET_EINVAL, "%s: %s is NULL", who, g ? "out" : "gpu");
     if (i < 0 || i >= gpu_kernel_count) return fail(OCTET_EINVAL, "%s: there are kernels 0 .. %d", who, gpu_kernel_count - 1);
-    memcpy(&size, out, sizeof size);
-    if (size < sizeof(size_t) || size > 4096) return fail(OCTET_EINVAL, "%s: out->size is not of a known version; initialize with OCTET_GPU_KERNEL", who);
     if (desc && !copy_versioned(&d, sizeof d, sizeof(size_t), desc)) return fail(OCTET_EINVAL, "%s: desc->size is not of a known version", who);
     const char *broken = desc ? gemm_breach(&d) : NULL;
     if (!broken && m < 0) broken = "m is negative";
@@ -203,7 +195,6 @@ octet_status octet_gpu_kernel_at(const octet_gpu *g, int i, const octet_gemm_des
     snprintf(k.name, sizeof k.name, "%s", r->name);
     snprintf(k.refused, sizeof k.refused, "%s", gpu_refuses(r, &g->info, desc ? &p : NULL, false));
     if (desc && r->role != GPU_PREPARES) k.microseconds = gpu_cost(r, &g->info, &p) / (g->info.clock_khz > 0 ? g->info.clock_khz * 0.9e-3 : 1.6e3);
-    k.size = size;
-    memcpy(out, &k, size < sizeof k ? size : sizeof k);
-    return OCTET_OK;
+    if (give_versioned(out, sizeof(size_t), &k, sizeof k)) return OCTET_OK;
+    return fail(OCTET_EINVAL, "%s: out->size is not of a known version; initialize with OCTET_GPU_KERNEL", who);
 }

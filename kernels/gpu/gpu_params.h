@@ -15,6 +15,8 @@ enum {
     GPU_GROUP = 32,     /* packed rows that are permuted together  */
     GPU_PITCH = 128,    /* bytes: packed rows begin at multiples   */
     GPU_PARTIALS = 256, /* of the range of all of A                */
+    GPU_PORTABLE_TILE = 64, /* rows, and packed rows, of a block   */
+    GPU_THREADS_PREPARE = 128, GPU_THREADS_PORTABLE = 256, GPU_THREADS_HOPPER = 384,
     GPU_WIDE_C = 1, GPU_WIDE_BIAS = 2, GPU_WIDE_SUMS = 4, GPU_WIDE_B = 8 /* gpu_epilogue.wide */
 };
 

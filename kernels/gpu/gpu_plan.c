@@ -158,7 +158,7 @@ octet_status octet_gpu_pack(const octet_plan *p, const void *b, int64_t ldb, con
             .float_zeros = scaled && !integer ? (float *)(uintptr_t)(memory + l.float_zeros) : NULL,
             .b_type = (int32_t)p->desc.b, .gated = p->b.gated, .integer = integer,
         };
-        st = gpu_launch(g, GPU_PACK, min64(l.rows, 65536), 128, 0, 1, stream, &pack);
+        st = gpu_launch(g, GPU_PACK, min64(l.rows, 65536), GPU_THREADS_PREPARE, 0, 1, stream, &pack);
     }
     if (st && memory) device_free(g, memory, l.bytes);
     gpu_leave(g);

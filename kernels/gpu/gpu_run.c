@@ -7,8 +7,6 @@
 #include "mxcsr.h"
 #include "requant.h"
 
-enum { THREADS_PREPARE = 128, THREADS_PORTABLE = 256, THREADS_HOPPER = 384 };
-
 /* What goes before the product, and where in the workspace it leaves its results. */
 typedef struct before {
     int     kernel;
@@ -55,34 +53,6 @@ static bool fits(const void *p, int64_t ld, int64_t value, int64_t columns)
     return (uintptr_t)p % (uintptr_t)at_once == 0 && ld * value % at_once == 0;
 }
 
-/* f rounded to an integer within s32. */
-static int32_t to_s32(float f) { return f <= -0x1p31f ? INT32_MIN : f >= 0x1p31f ? INT32_MAX : (int32_t)nearbyintf(f); }
-
-static void clamps(const octet_plan *p, const octet_gemm_args *x, gpu_epilogue *e)
-{
-    const octet_gemm_desc *d = &p->desc;
-    const format *c = p->c;
-    float lo = -INFINITY, hi = INFINITY;
-    if (d->flags & OCTET_RELU) lo = 0;
-    if (d->flags & OCTET_CLIP) { /* min(max(relu, clip_lo), clip_hi) */
-        lo = x->clip_lo > lo ? x->clip_lo : lo;
-        hi = x->clip_hi;
-        lo = lo < hi ? lo : hi;
-    }
-    e->clamp = (d->flags & (OCTET_RELU | OCTET_CLIP)) != 0;
-    e->lo_i = to_s32(lo);
-    e->hi_i = to_s32(hi);
-    if (c->integer && c->bytes == 1) {
-        e->inv_scale_c = x->scale_c == 0.0f ? 1.0f : 1.0f / x->scale_c;
-        e->zero_c = x->zero_c;
-        const bounds b = requant_bounds(c->lo, c->hi, x->zero_c, e->inv_scale_c, lo, hi);
-        lo = b.lo;
-        hi = b.hi;
-    }
-    e->lo = lo;
-    e->hi = hi;
-}
-
 static void epilogue_of(const octet_plan *p, const octet_gemm_args *x, const before *w, uint8_t *workspace, gpu_epilogue *e)
 {
     const octet_gemm_desc *d = &p->desc;
@@ -113,7 +83,14 @@ static void epilogue_of(const octet_plan *p, const octet_gemm_args *x, const bef
     e->zero_a = x->zero_a;
     e->scale_rows = w->quantizes ? (const float *)(const void *)(workspace + w->scales) : d->scale_a == OCTET_PER_ROW ? x->scale_a_rows : NULL;
     e->zero_rows = w->quantizes ? (const int32_t *)(const void *)(workspace + w->zeros) : d->zero_a == OCTET_PER_ROW ? x->zero_a_rows : NULL;
-    clamps(p, x, e);
+    const c_limits l = limits_of(d, x);
+    e->clamp = (d->flags & (OCTET_RELU | OCTET_CLIP)) != 0;
+    e->lo = l.f.lo;
+    e->hi = l.f.hi;
+    e->lo_i = l.lo;
+    e->hi_i = l.hi;
+    e->inv_scale_c = l.inv_scale_c;
+    e->zero_c = x->zero_c;
     e->wide = (even ? GPU_WIDE_B : 0) | (even && fits(x->bias, 0, 4, 4) ? GPU_WIDE_BIAS : 0) | (even && fits(x->sums, x->ld_sums, 4, 4) ? GPU_WIDE_SUMS : 0)
         | (!d->trans_c && fits(x->c, x->ldc, p->c->bytes, p->b.gated ? 4 : 8) ? GPU_WIDE_C : 0);
     bool past_gate = false;
@@ -159,7 +136,7 @@ static octet_status launch_hopper(const octet_plan *p, int kernel, gpu_params *q
         if (!st) st = encode(g, &q->map_b, q->b, bytes, q->k, rows, q->b_pitch, r->bn / r->cluster);
     }
     const int64_t tiles = (int64_t)q->tiles_m * q->tiles_n * r->cluster, room = g->info.processors / r->cluster * r->cluster;
-    if (!st) st = gpu_launch(g, kernel, min64(tiles, max64(room, r->cluster)), THREADS_HOPPER, GPU_RING_BYTES(r->bm, r->bn, r->stages), r->cluster, stream, q);
+    if (!st) st = gpu_launch(g, kernel, min64(tiles, max64(room, r->cluster)), GPU_THREADS_HOPPER, GPU_RING_BYTES(r->bm, r->bn, r->stages), r->cluster, stream, q);
     return st;
 }
 
@@ -183,8 +160,8 @@ static octet_status prepare(const octet_plan *p, const octet_gemm_args *x, const
     };
     const bool columns = d->trans_a && x->lda > 1;
     octet_status st = OCTET_OK;
-    if (w->ranges) st = gpu_launch(g, GPU_RANGE, GPU_PARTIALS, THREADS_PREPARE, 0, 1, stream, &q);
-    if (!st) st = gpu_launch(g, columns ? GPU_GATHER_COLUMNS : GPU_GATHER, min64(columns ? ceil_div(x->m, 32) : x->m, 65536), THREADS_PREPARE, 0, 1, stream, &q);
+    if (w->ranges) st = gpu_launch(g, GPU_RANGE, GPU_PARTIALS, GPU_THREADS_PREPARE, 0, 1, stream, &q);
+    if (!st) st = gpu_launch(g, columns ? GPU_GATHER_COLUMNS : GPU_GATHER, min64(columns ? ceil_div(x->m, 32) : x->m, 65536), GPU_THREADS_PREPARE, 0, 1, stream, &q);
     return st;
 }
 
@@ -212,8 +189,8 @@ static octet_status enqueue(const octet_plan *p, const octet_gemm_args *x, const
         q.group_scales = (const float *)(const void *)(packed + b->scales);
         q.group_zeros = (const float *)(const void *)(packed + b->float_zeros);
     }
-    const int64_t tiles = ceil_div(x->m, 64) * ceil_div(gpu_packed_rows(p->b.n, p->b.gated), 64);
-    return gpu_launch(p->gpu->gpu, w->kernel, min64(tiles, 1 << 20), THREADS_PORTABLE, 0, 1, stream, &q);
+    const int64_t tiles = ceil_div(x->m, GPU_PORTABLE_TILE) * ceil_div(gpu_packed_rows(p->b.n, p->b.gated), GPU_PORTABLE_TILE);
+    return gpu_launch(p->gpu->gpu, w->kernel, min64(tiles, 1 << 20), GPU_THREADS_PORTABLE, 0, 1, stream, &q);
 }
 
 /* ---- the calls ---- */
@@ -225,9 +202,8 @@ static const char *workspace_breach(const octet_plan *p, const octet_gemm_args *
     if (!w->bytes) return NULL;
     if (!workspace || bytes < w->bytes) return "the workspace is smaller than octet_gpu_workspace_bytes";
     if ((uintptr_t)workspace % 256) return "the workspace is not at a multiple of 256";
-    const int64_t lines = d->trans_c ? p->out_n : x->m, width = d->trans_c ? x->m : p->out_n; /* checked before: they do not overflow */
-    const uintptr_t c = (uintptr_t)x->c, c_end = c + (uintptr_t)(lines && width ? ((lines - 1) * x->ldc + width) * p->c->bytes : 0), own = (uintptr_t)workspace;
-    return c < own + w->bytes && own < c_end ? "c overlaps the workspace" : NULL;
+    const int64_t c_bytes = span_of(d->trans_c ? p->out_n : x->m, d->trans_c ? x->m : p->out_n, x->ldc, p->c->bytes);
+    return overlap(workspace, (int64_t)w->bytes, x->c, c_bytes) ? "c overlaps the workspace" : NULL;
 }
 
 static octet_status args_of(const char *who, const octet_plan *p, const octet_gemm_args *args, octet_gemm_args *x)

@@ -34,8 +34,6 @@ struct f16 {
     template <int R> GPU_FN void multiply(float (&d)[R], uint64_t a, uint64_t b, int add) { wgmma_f16(d, a, b, add); }
 };
 
-enum { HOPPER_THREADS = 384 };
-
 // Where the stages and barriers of a block are, and how often a stage is arrived at.
 template <int BM, int BN, int STAGES> struct ring {
     uint32_t a, b, full, empty, went; // went: a warpgroup's products of a tile are done (in turns)
@@ -234,3 +232,12 @@ template <class OP, int BM, int BN, int STAGES, int CLUSTER, int TURNS> GPU_FN v
     }
     if (CLUSTER > 1) cluster_sync(); // a block may not end while its twin still writes to it or arrives at it
 }
+
+// An entry point for a row of kernels.def.
+#define HOPPER_ENTRY(name, op, bm, bn, stages, cluster, turns, seen) \
+    GPU_KERNEL __launch_bounds__(GPU_THREADS_HOPPER, 1) void name(const __grid_constant__ gpu_params p) \
+    { \
+        static_assert(GPU_RING_BYTES(bm, bn, stages) <= GPU_SMEM, "shared memory"); \
+        GPU_DYNAMIC_SHARED(memory); \
+        hopper<op, bm, bn, stages, cluster, turns>(p, memory); \
+    }

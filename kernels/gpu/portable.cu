@@ -5,7 +5,7 @@
 // the layout gives quad thread x8 % 4 of group x8 / 4.
 #include "epilogue.cuh"
 
-enum { TILE = 64, STEP = 16, THREADS = 256 };
+enum { TILE = GPU_PORTABLE_TILE, STEP = 16, THREADS = GPU_THREADS_PORTABLE };
 
 template <class T> GPU_FN T a_value(const gpu_params &p, int64_t i, int64_t k)
 {

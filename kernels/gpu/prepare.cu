@@ -2,7 +2,7 @@
 // by given or found scales, with its sums (where tensor maps cannot take it as it lies, or a range must be found).
 #include "epilogue.cuh"
 
-enum { THREADS = 128 };
+enum { THREADS = GPU_THREADS_PREPARE };
 
 GPU_FN int bytes_of(int type) { return type == OCTET_U8 || type == OCTET_S8 ? 1 : type == OCTET_F32 ? 4 : 2; }
 

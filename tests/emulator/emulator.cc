@@ -10,6 +10,8 @@
 #include <ucontext.h>
 #include <vector>
 
+#include "gpu_params.h"
+
 namespace emu {
 
 int violations;
@@ -126,8 +128,6 @@ void arrive(cta &c, uint32_t bar, int kind)
     if (--b.pending < 0) violation("an arrival too many");
 }
 
-uint32_t swizzled(uint32_t a) { return a ^ (a >> 7 & 7) << 4; }
-
 void land(const loading &l)
 {
     if (l.to->alive <= 0) violation("a TMA load lands in a block that has ended");
@@ -135,7 +135,7 @@ void land(const loading &l)
         const int64_t outer = (int64_t)l.outer + r;
         for (uint32_t i = 0; i < l.m.box_inner; i++) {
             const int64_t inner = (int64_t)l.inner + i;
-            const uint32_t a = swizzled(l.at + r * 128 + i * l.m.bytes);
+            const uint32_t a = gpu_swizzle(l.at + r * 128 + i * l.m.bytes);
             if (a + l.m.bytes > window_end) { violation("a TMA load outside shared memory"); return; }
             if (inner >= 0 && inner < (int64_t)l.m.inner && outer >= 0 && outer < (int64_t)l.m.outer)
                 memcpy(&l.to->memory[a], l.m.p + outer * l.m.pitch + inner * l.m.bytes, l.m.bytes);
@@ -166,7 +166,7 @@ void operand(uint64_t d, int row, char to[32])
     if (d >> 62 != 1 || (d >> 49 & 7)) violation("a descriptor is not SWIZZLE_128B with base offset 0");
     if ((start & 1023) >= 128) violation("an operand does not begin at a multiple of 1024");
     for (int half = 0; half < 2; half++) {
-        const uint32_t a = swizzled(start + (uint32_t)(row >> 3) * stride + (row & 7) * 128 + 16 * half);
+        const uint32_t a = gpu_swizzle(start + (uint32_t)(row >> 3) * stride + (row & 7) * 128 + 16 * half);
         if (a + 16 > window_end) { violation("a wgmma operand outside shared memory"); return; }
         memcpy(to + 16 * half, &now->block->memory[a], 16);
     }
